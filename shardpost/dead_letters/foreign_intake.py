@@ -45,6 +45,7 @@ from shardpost.settings.retry_settings import split_names
 
 log = logging.getLogger(__name__)
 
+GROUP = "shardpost-intake"
 # Lines of what needs a person in one error; the log has them all.
 MOST_NAMED = 20
 
@@ -77,9 +78,6 @@ def naming(result: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
             log.exception("the sweep failed")
             said = f"{type(error).__name__}: {next(iter(said.splitlines()), '')}"
         raise kind("; ".join([said, *named])) from error
-
-
-GROUP = "shardpost-intake"
 
 
 @dataclass

@@ -32,8 +32,6 @@ from shardpost.kafka.transactions import Transactions
 from shardpost.topics import guards
 from shardpost.topics.declared import PRODUCED_BYTES
 
-Marks = tuple[int, int]  # low watermark, end
-
 
 @dataclass(frozen=True)
 class TableProgress:
@@ -50,28 +48,6 @@ class TableProgress:
     unread: list[OffsetRange] = field(default_factory=list)
     transactions: dict[str, int] = field(default_factory=dict)
 
-    def store_partitions(self, topic: str) -> int | None:
-        """Return the partition count of the store; None for the parking lot."""
-        return self.partitions[topic] if topic == self.store else None
-
-    def add(
-        self, table: DeltaTable | None, topic: str, topic_id: str, marks: Mapping[int, Marks]
-    ) -> None:
-        """Add a topic with the watermarks of its partitions."""
-        generation = self.generations[topic] = _generation(table, topic, topic_id, marks)
-        for number, (low, end) in marks.items():
-            partition = TopicPartition(topic, number)
-            name = _offset_name(partition, generation)
-            read = self.next_offsets[partition] = _version(table, name) or 0
-            range_ = OffsetRange(topic, number, max(low, read), end)
-            if range_.size > 0:
-                self.unread.append(range_)
-                self.transactions[name] = range_.until
-        if table is not None:
-            for name in (_generation_name(topic), _id_name(topic, topic_id)):
-                if _version(table, name) != generation:
-                    self.transactions[name] = generation
-
 
 def read_progress(
     kafka: Kafka, table: DeltaTable | None, counts: Mapping[str, int]
@@ -86,7 +62,20 @@ def read_progress(
     ids = topic_ids(kafka, topics)
     watermarks = offsets.watermarks(kafka, progress.partitions, committed=True)
     for topic, marks in watermarks.items():
-        progress.add(table, topic, ids.get(topic, ""), marks)
+        topic_id = ids.get(topic, "")
+        generation = progress.generations[topic] = _generation(table, topic, topic_id, marks)
+        for number, (low, end) in marks.items():
+            partition = TopicPartition(topic, number)
+            name = _offset_name(partition, generation)
+            read = progress.next_offsets[partition] = _version(table, name) or 0
+            range_ = OffsetRange(topic, number, max(low, read), end)
+            if range_.size > 0:
+                progress.unread.append(range_)
+                progress.transactions[name] = range_.until
+        if table is not None:
+            for name in (_generation_name(topic), _id_name(topic, topic_id)):
+                if _version(table, name) != generation:
+                    progress.transactions[name] = generation
     return progress
 
 
@@ -151,7 +140,7 @@ def _topics(kafka: Kafka) -> list[str]:
 
 
 def _generation(
-    table: DeltaTable | None, topic: str, topic_id: str, marks: Mapping[int, Marks]
+    table: DeltaTable | None, topic: str, topic_id: str, marks: Mapping[int, tuple[int, int]]
 ) -> int:
     """Return the generation of the current topic.
 

@@ -211,7 +211,8 @@ def _steps_of(
     rules = installation.settings.retry_rules
     for range_ in ranges:
         generation = progress.generations[range_.topic]
-        count, partition = progress.store_partitions(range_.topic), range_.topic_partition
+        partition, is_store = range_.topic_partition, range_.topic == progress.store
+        count = progress.partitions[range_.topic] if is_store else None
         messages = read_to_end(installation.kafka, partition, start=range_.first, committed=True)
         for record in map(record_of, messages):
             if record.offset >= range_.until:

@@ -90,8 +90,6 @@ _LAST = """
 SELECT id, origin, error, refusal, max(offset) AS offset, partition FROM parked
 GROUP BY id HAVING origin NOT NULL ORDER BY offset"""
 
-TOO_LARGE = "too large for its retry topic"
-
 
 @dataclass(frozen=True)
 class Redrive:
@@ -201,7 +199,7 @@ def _move(
         _move(redrive, writer, newly_parked, newest, result)
     except TooLargeError:
         if len(newest) == 1:
-            result.refused[name_of(newest[0].key)] = TOO_LARGE
+            result.refused[name_of(newest[0].key)] = "too large for its retry topic"
             return
         for record in newest:
             _move(redrive, writer, newly_parked, [record], result)

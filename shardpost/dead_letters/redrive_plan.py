@@ -31,7 +31,6 @@ from shardpost.kafka.topic_metadata import topic_ids
 from shardpost.locks.locks import exclusive
 from shardpost.topics.stores import require_stores
 
-LOCK = "parking_lot"
 REFUSED_SHOWN = 100
 
 
@@ -170,7 +169,7 @@ def carry_out(redrive: Redrive, plan: RedrivePlan, result: RedriveResult) -> Non
     LockedError beside another redrive or discard. `result` says how far it has come, also where
     this is interrupted.
     """
-    with exclusive(redrive.installation.files, LOCK, "`letters redrive` or `discard`"):
+    with exclusive(redrive.installation.files, "parking_lot", "`letters redrive` or `discard`"):
         carry_out_redrive(replace(redrive, shown=plan.shown), result)
     for letter_id, reason in result.refused.items():
         plan.refuse(letter_id, reason)

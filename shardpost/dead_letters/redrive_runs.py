@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from shardpost.dead_letters.redrive import Redrive, RedriveResult
-from shardpost.dead_letters.redrive_plan import RedrivePlan, carry_out, plan_redrive
+from shardpost.dead_letters.redrive_plan import carry_out, plan_redrive
 from shardpost.errors import ShardpostError
 from shardpost.locks.locks import exclusive
 from shardpost.locks.shared_files import Files, SharedFile
@@ -150,7 +150,7 @@ class _Runner:
             plan = plan_redrive(self.redrive)
             run.planned, run.not_shown = plan.count, plan.not_shown
             run.selection["up_to"] = str(plan.shown)
-            self._refuse(plan)
+            run.refused, run.refusals = plan.refused_count, plan.refusals
             run.state = RunState.RUNNING
             carry_out(self.redrive, plan, self.result)
         except ShardpostError as error:
@@ -159,12 +159,8 @@ class _Runner:
             log.exception("the redrive failed")
             run.state, run.error = RunState.FAILED, f"unexpected {type(error).__name__}: {error}"
         else:
-            self._refuse(plan)
+            run.refused, run.refusals = plan.refused_count, plan.refusals
             run.state = RunState.STOPPED if self.result.stop.is_set() else RunState.DONE
-
-    def _refuse(self, plan: RedrivePlan) -> None:
-        self.run.refused = plan.refused_count
-        self.run.refusals = plan.refusals
 
     def _tick(self) -> None:
         installation = self.redrive.installation

@@ -48,6 +48,11 @@ from shardpost.logs import step
 from shardpost.topics.stores import inspect_stores
 from shardpost.wording import counted
 
+# A sweep appends every five minutes, and this takes seconds.
+MOST_CONFLICTS = 4
+# What counts of a time without any step: weeks may pass without a letter.
+LONGEST_QUIET = timedelta(days=35)
+
 
 def rows_with_contact(tables: Tables, topics: Collection[str], client: str) -> int:
     """Return how many rows have the client's contact, in letters of those topics."""
@@ -104,12 +109,6 @@ def may_be_forgotten(
 def _open(steps: Sequence[Step], generations: Generations) -> set[str]:
     newest = newest_steps(steps, generations)
     return {name for name, step in newest.items() if step.is_in_topic}
-
-
-# A sweep appends every five minutes, and this takes seconds.
-MOST_CONFLICTS = 4
-# What counts of a time without any step: weeks may pass without a letter.
-LONGEST_QUIET = timedelta(days=35)
 
 
 @dataclass

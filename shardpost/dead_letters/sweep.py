@@ -75,7 +75,13 @@ def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
     partitions = partitions_with_records(
         sweep.installation.kafka, {store: sweep.routes.partitions[store]}
     )
-    sweep = replace(sweep, held=_held(sweep, partitions))
+    most = sweep.installation.settings.retry_flood
+    if most is not None:  # before anything is sent
+        due = sum(_in_tasks(partial(due_by_fingerprint, sweep), partitions), Counter[str]())
+        too_many = {error: count for error, count in due.items() if count > most}
+        for error, count in too_many.items():
+            log.warning("held: %d letters of %s are due (SHARDPOST_RETRY_FLOOD)", count, error)
+        sweep = replace(sweep, held=frozenset(too_many))
     reports = _in_tasks(partial(_swept, sweep), partitions)
     _warn(store, reports)
     counts = sum((report.counts for report in reports), Counter[Outcome]())
@@ -117,18 +123,6 @@ def _swept(sweep: Sweep, partition: TopicPartition) -> PartitionReport:
     report = sweep_partition(sweep, partition)
     report.is_second = context is not None and context.attemptNumber() > 0
     return report
-
-
-def _held(sweep: Sweep, partitions: Sequence[TopicPartition]) -> frozenset[str]:
-    """Return the fingerprints of which too many letters are due, before anything is sent."""
-    most = sweep.installation.settings.retry_flood
-    if most is None:
-        return frozenset()
-    due = sum(_in_tasks(partial(due_by_fingerprint, sweep), partitions), Counter[str]())
-    too_many = {error: count for error, count in due.items() if count > most}
-    for error, count in too_many.items():
-        log.warning("held: %d letters of %s are due (SHARDPOST_RETRY_FLOOD)", count, error)
-    return frozenset(too_many)
 
 
 def _in_tasks(body: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:

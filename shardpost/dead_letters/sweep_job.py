@@ -30,6 +30,13 @@ CUT_OFF = (
     "read and now missing: the topic was truncated or recreated, so it is read again from its start"
 )
 TOO_LARGE = "too large for a letter: it is only in that topic"
+# Groups of parked letters, gaps and partitions that a result names, each; the counts are of all.
+NAMED = 100
+NOT_COUNTED = (
+    "its sweep was lost with a Spark executor and done again: what the first one retried or parked"
+    " is not counted here: `shardpost letters list` has it"
+)
+SEE_PARKED = "`shardpost letters list --state parked` lists them"
 
 
 @dataclass(frozen=True)
@@ -84,15 +91,6 @@ def next_offset(
     if offset < low:
         return low, [Gap(partition, offset, low - 1, GONE)]
     return offset, []
-
-
-# Groups of parked letters, gaps and partitions that a result names, each; the counts are of all.
-NAMED = 100
-NOT_COUNTED = (
-    "its sweep was lost with a Spark executor and done again: what the first one retried or parked"
-    " is not counted here: `shardpost letters list` has it"
-)
-SEE_PARKED = "`shardpost letters list --state parked` lists them"
 
 
 class ParkedGroup(NamedTuple):

@@ -34,7 +34,7 @@ from shardpost.settings.retry_settings import RetryRules
 
 SelectedRecord = tuple[Record, SelectedLetter]
 
-_DELAYED = "delayed (offset INTEGER PRIMARY KEY, letter BLOB)"
+log = logging.getLogger(__name__)
 
 
 def in_origin_order(
@@ -45,7 +45,8 @@ def in_origin_order(
     `delayed` are the offsets of those that wait for one behind them, and of that one, in the order
     in which they go; until then they are on disk.
     """
-    with closing(open_temporary(_DELAYED)) as disk:
+    table = "delayed (offset INTEGER PRIMARY KEY, letter BLOB)"
+    with closing(open_temporary(table)) as disk:
         first = next(delayed, None)
         for record, selected in letters:
             while first is not None and first[1] < record.offset:
@@ -64,9 +65,6 @@ def _stored(disk: Connection, offset: int) -> Iterator[SelectedRecord]:
     """Yield a delayed letter, if the log cleaner left it."""
     for (row,) in disk.execute("SELECT letter FROM delayed WHERE offset = ?", (offset,)):
         yield pickle.loads(row)  # noqa: S301 - written here
-
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,10 @@ from shardpost.run_requests.model.requests import MOST_BYTES, RequestStatus, sta
 from shardpost.run_requests.request_topics import GROUP, LOCK, CommandWriter
 from shardpost.topics import guards
 
+# Letters are decided upon in the same topic, a million of them at a time: who needs an answer soon
+# reads so many records of each partition.
+RECENT_DECISIONS = 5_000
+
 
 @dataclass(frozen=True)
 class SentRequest:
@@ -136,13 +140,6 @@ class RunRow(TypedDict):
     since: str
 
 
-# Letters are decided upon in the same topic, a million of them at a time: who needs an answer soon
-# reads so many records of each partition.
-RECENT_DECISIONS = 5_000
-# What is decided on requests and run keys.
-_OF_RUNS = (Kind.CONFLICT, Kind.REFUSED, Kind.RELEASED)
-
-
 @dataclass(frozen=True)
 class Decided:
     """What was decided on a run key, or on a request, which is `request` then."""
@@ -178,10 +175,10 @@ def list_decided(
 
     `most`: only among so many records at the end of each partition.
     """
-    oldest = now - timedelta(days=days)
+    oldest, kinds = now - timedelta(days=days), (Kind.CONFLICT, Kind.REFUSED, Kind.RELEASED)
     found = [
         Decided(decision, headers.get("request"))
-        for decision, headers in decisions_topic.list_since(kafka, oldest, _OF_RUNS, most)
+        for decision, headers in decisions_topic.list_since(kafka, oldest, kinds, most)
     ]
     return sorted(found, key=lambda one: one.decision.when)
 

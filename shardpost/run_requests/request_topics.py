@@ -23,6 +23,10 @@ from shardpost.run_requests.model.commands import CommandEntry, decode
 from shardpost.topics import guards
 from shardpost.wording import counted
 
+GROUP = "shardpost-dispatch"
+# Held by whoever writes commands.
+LOCK = "dispatch_run_requests"
+
 
 def partitions(kafka: Kafka) -> int:
     """Return how many partitions both topics have; ShardpostError if they differ."""
@@ -50,11 +54,6 @@ def release_record(kafka: Kafka, partition: int, key: str, reason: str) -> Outgo
     """Return the tombstone that frees a key."""
     topic = kafka.topic("run-commands")
     return Outgoing(topic, key.encode(), None, [("reason", reason.encode())], partition)
-
-
-GROUP = "shardpost-dispatch"
-# Held by whoever writes commands.
-LOCK = "dispatch_run_requests"
 
 
 class CommandWriter:

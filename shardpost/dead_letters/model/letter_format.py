@@ -51,6 +51,7 @@ MALFORMED = "malformed: "
 
 MAX_ATTEMPTS = 9_999
 MAX_OFFSET = 2**63 - 1
+_MAX_DIGITS = len(str(MAX_OFFSET))
 MAX_NUMBER = 10**18 - 1  # in headers that have no other limit
 MAX_PARTITION = 2**31 - 1
 # Bytes of the error's text, and of all headers of the original record that are kept.
@@ -120,8 +121,6 @@ class LetterState(StrEnum):
 
 # The letter is in its topic: nothing has dealt with it yet.
 OPEN = (LetterState.WAITING, LetterState.PARKED)
-
-
 # An id of ours is far shorter: the name of a topic has at most 249 characters.
 MAX_KEY_BYTES = 1_000
 # Control characters, and those that change the direction of a line.
@@ -166,9 +165,6 @@ DEAD_LETTERS = Table(
     not_in_dictionaries=("id", "offset", "origin_offset"),
     contacts=("error",),
 )
-
-
-_MAX_DIGITS = len(str(MAX_OFFSET))
 
 
 class _BadHeaderError(Exception):

@@ -28,6 +28,9 @@ from shardpost.instants import instant_of
 from shardpost.kafka.records import Record, header_bytes
 from shardpost.settings.retry_settings import RetryRules
 
+STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
+# What was resolved in that time is listed too: so long `retries` has what became of it.
+RECENT = timedelta(days=7)
 # The order of the states within one attempt.
 _STAGES = {
     LetterState.WAITING: 0,
@@ -269,11 +272,6 @@ def _tombstone_step(record: Record, *, is_store: bool) -> Step | None:
     name = name_of(header_bytes(headers.get(NAME)) or record.key)
     own_key = None if key == name else key
     return Step(name, state, attempt, at, *record.coordinates, key=own_key)
-
-
-STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
-# Others are listed that were resolved in that time: so long `retries` has what became of them.
-RECENT = timedelta(days=7)
 
 
 @dataclass(frozen=True)

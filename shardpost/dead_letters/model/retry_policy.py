@@ -21,6 +21,17 @@ from zlib import crc32
 from shardpost.dead_letters.model.letter_format import MALFORMED, Letter, Malformed
 from shardpost.settings.retry_settings import RetryRules, RetrySettings
 
+NO_CLASS = "error"
+_LENGTH = 300
+_CLASS = re.compile(r"(?:[A-Za-z0-9_$]+[.])*([A-Za-z0-9_$]+)(?::|\Z)")
+# What was found, values in quotes, UUIDs, hexadecimal and other numbers; first what all of these
+# begin with, since most characters are none of it.
+_VARIABLE = re.compile(
+    r"(?=[,\"'0-9a-fA-F])"
+    r"(?:, found [\s\S]*|\"[^\"]*\"|'[^']*'|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+    r"|0x[0-9a-fA-F]+|[0-9]+)"
+)
+
 
 def due(retries: RetrySettings, delayed_from: datetime, attempt: int, fraction: float) -> datetime:
     """Return when a letter may be retried; the delay is in whole milliseconds, no less."""
@@ -59,14 +70,6 @@ class Outcome(IntEnum):
 # A letter with one of these outcomes is left in `dead-letters` as it is.
 LEFT_IN_STORE = frozenset((Outcome.WAIT, Outcome.HOLD))
 
-_REPORTED = {
-    "retried": (Outcome.RETRY,),
-    "parked": (Outcome.PARK,),
-    "dropped": (Outcome.DROP,),
-    "waiting": (Outcome.WAIT, Outcome.RESTORE),
-    "held": (Outcome.HOLD,),
-}
-
 
 class SelectedLetter(NamedTuple):
     """A letter that a sweep retries, parks, drops or restores now.
@@ -83,9 +86,13 @@ class SelectedLetter(NamedTuple):
 
 
 def reported(counts: Counter[Outcome]) -> dict[str, int]:
-    """Return the counts as a sweep reports them: retried, parked, dropped, waiting, held."""
+    """Return the counts as a sweep reports them."""
     return {
-        name: sum(counts[outcome] for outcome in outcomes) for name, outcomes in _REPORTED.items()
+        "retried": counts[Outcome.RETRY],
+        "parked": counts[Outcome.PARK],
+        "dropped": counts[Outcome.DROP],
+        "waiting": counts[Outcome.WAIT] + counts[Outcome.RESTORE],
+        "held": counts[Outcome.HOLD],
     }
 
 
@@ -132,18 +139,6 @@ def _is_fatal(error: str, rules: RetryRules) -> bool:
         if name in error or name == NO_CLASS:
             return error_class(error) in rules.fatal or error.partition(":")[0] in rules.fatal
     return False
-
-
-_CLASS = re.compile(r"(?:[A-Za-z0-9_$]+[.])*([A-Za-z0-9_$]+)(?::|\Z)")
-# What was found, values in quotes, UUIDs, hexadecimal and other numbers; first what all of these
-# begin with, since most characters are none of it.
-_VARIABLE = re.compile(
-    r"(?=[,\"'0-9a-fA-F])"
-    r"(?:, found [\s\S]*|\"[^\"]*\"|'[^']*'|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-    r"|0x[0-9a-fA-F]+|[0-9]+)"
-)
-_LENGTH = 300
-NO_CLASS = "error"
 
 
 def error_class(error: str) -> str:

@@ -196,10 +196,6 @@ def _parked_counts(headers: HeaderMap) -> dict[str, int]:
     return counts
 
 
-# Why a letter is parked that is due, if its retry topic does not accept it.
-TOO_LARGE = "too large for its retry topic, with its original key"
-
-
 def outcome_records(
     record: Record, selected: SelectedLetter, rules: RetryRules, routes: Routes, now: datetime
 ) -> Sequence[Outgoing]:
@@ -214,6 +210,8 @@ def outcome_records(
         topic = rules.retry_topic(letter.origin_topic)
         gone = removed(letter, record, LetterState.RETRIED, now, routes)
         return [retry_record(letter, record, topic, routes), gone]
-    reason = decide(letter, now, rules).reason or TOO_LARGE
+    reason = decide(letter, now, rules).reason
+    if reason is None:  # it is due, and its retry topic does not accept it
+        reason = "too large for its retry topic, with its original key"
     gone = removed(letter, record, LetterState.PARKED, now, routes)
     return [parked_record(letter, record, reason, routes), gone]

@@ -30,6 +30,10 @@ _KEPT = 40
 _HASH = 32
 # Of the characters that Airflow allows ([A-Za-z0-9_.~:+-]), those that a file name takes as well.
 _OTHERS = re.compile(rb"[^A-Za-z0-9_.-]")
+MOST_BYTES = 65_536  # of a key or value
+NOT_SAID = "(not said)"
+_SHOWN_CHARACTERS = 120  # of what was found, in a reason
+WON, ALREADY_RUNNING = "won", "already running"
 
 
 def run_id(key: str, offset: int, timestamp_ms: int) -> str:
@@ -53,10 +57,6 @@ def escaped(key: str) -> str:
     return f"{text[:_KEPT]}~~{sha256(raw).hexdigest()[:_HASH]}"
 
 
-NOT_SAID = "(not said)"
-_SHOWN_CHARACTERS = 120  # of what was found, in a reason
-
-
 @dataclass(frozen=True)
 class Request:
     """A record that could be parsed: the command that it becomes if it wins, and its time."""
@@ -70,9 +70,6 @@ class Refused:
     """Why a request is not run."""
 
     reason: str
-
-
-MOST_BYTES = 65_536  # of a key or value
 
 
 @dataclass(frozen=True)
@@ -126,9 +123,6 @@ def shown(value: object) -> str:
     """Return a wrong value, for a reason: as JSON, shortened."""
     text = str(value) if isinstance(value, Exception) else json.dumps(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
-
-
-WON, ALREADY_RUNNING = "won", "already running"
 
 
 @dataclass(frozen=True)
