@@ -10,6 +10,7 @@ DONE = 0
 COULD_NOT = 1
 BAD_USAGE = 2
 NEEDS_ATTENTION = 3
+NAMED_FAILURES = 5  # of what combined() names
 
 
 class ShardpostError(Exception):
@@ -35,9 +36,6 @@ class NoSnapshotError(ShardpostError):
 def first_line(error: Exception) -> str:
     """Return the first line of an error's text, or its type if it has none."""
     return next(iter(str(error).splitlines()), type(error).__name__)
-
-
-NAMED_FAILURES = 5
 
 
 def combined(failures: Sequence[Exception]) -> Exception:

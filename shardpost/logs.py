@@ -30,15 +30,12 @@ def step(name: str, *, level: int = logging.INFO) -> None:
     log.log(level, "step: %s", name)
 
 
-QUIETER = ("httpx", "py4j")  # they log every request, every connection
-
-
 def configure_logging() -> None:
     """Set logging up, once in a process."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    for name in QUIETER:
+    for name in ("httpx", "py4j"):  # they log every request, every connection
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
