@@ -53,7 +53,8 @@ def compact(
         if build and state.last and not asked.country_changed:
             countries.require_country(tables, state.last, setting)
         country, done = state.country(setting, changed=asked.country_changed), None
-        if state.last and state.is_of(unread, country):
+        is_new = unread.ranges or unread.reconciliation
+        if state.last and state.last.country == country and not is_new:
             report_state(state, unread)
             latest = state.noted(state.last, unread, setting)
             snapshots.update_looked_at(tables, latest)

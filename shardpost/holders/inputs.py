@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders.model.lost_tombstones import compaction_of
+from shardpost.holders.model.record_order import require_orderable
 from shardpost.holders.model.unread import TopicState, Unread, ranges_to_read, require_readable
 from shardpost.installation import Installation
 from shardpost.kafka import offsets
@@ -109,8 +110,9 @@ class Inputs:
         if state.reconcile:
             require_readable(self._topics, hidden)
         restarted = state.restarted(changed, ids, of_inputs, configured)
+        read = state.read_of_others(restarted)
         unread = Unread(
-            state.ranges(restarted, of_inputs) + state.retries(changed, of_retries),
+            ranges_to_read(read, of_inputs) + state.retries(changed, of_retries),
             ends,
             ids,
             state.generations({name for name, topic in self._named.items() if topic in restarted}),
@@ -119,10 +121,11 @@ class Inputs:
             reached.high,
             hidden,
             gone,
-            state.read_of_others(restarted),
+            read,
             configured,
         )
-        unread.require_orderable(self._named)
+        for name, topic in self._named.items():
+            require_orderable(topic, unread.generations.get(name, 0), ends)
         return unread
 
     def require_same(self, unread: Unread) -> None:

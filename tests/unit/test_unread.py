@@ -10,7 +10,6 @@ from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.lost_tombstones import (
     LastRead,
     NamedKeys,
-    ReadTopic,
     TombstonesLostError,
     UncertainKeysError,
     compaction_of,
@@ -135,7 +134,7 @@ CONFIG = {
 }
 COMPACTED = compaction_of(CONFIG)
 BOTH = compaction_of(CONFIG | {"cleanup.policy": "compact,delete"})
-HOLES = [ReadTopic("positions", offsets=300, records=250)]
+HOLES = {"positions": (300, 250)}  # of so many offsets, so many records
 
 
 def read_at(at: datetime) -> LastRead:
@@ -157,25 +156,27 @@ def test_holes_after_longer_than_tombstones_are_kept_are_refused_by_name() -> No
 @pytest.mark.parametrize(
     ("read", "age", "config"),
     [
-        (ReadTopic("positions", 300, 300), timedelta(days=45), CONFIG),
-        (ReadTopic("positions", 300, 250), timedelta(days=2), CONFIG),
-        (ReadTopic("positions", 300, 250), timedelta(days=45), {"cleanup.policy": "delete"}),
+        ((300, 300), timedelta(days=45), CONFIG),
+        ((300, 250), timedelta(days=2), CONFIG),
+        ((300, 250), timedelta(days=45), {"cleanup.policy": "delete"}),
         (
-            ReadTopic("positions", 300, 250),
+            (300, 250),
             timedelta(days=45),
             CONFIG | {"delete.retention.ms": str(2**63 - 1)},
         ),
     ],
 )
 def test_no_holes_or_a_recent_look_or_no_compaction_are_no_suspicion(
-    read: ReadTopic, age: timedelta, config: dict[str, str | None]
+    read: tuple[int, int], age: timedelta, config: dict[str, str | None]
 ) -> None:
-    require_tombstones_kept([read], {"positions": compaction_of(config)}, read_at(NOW - age), NOW)
+    require_tombstones_kept(
+        {"positions": read}, {"positions": compaction_of(config)}, read_at(NOW - age), NOW
+    )
 
 
 def test_each_topic_is_held_against_its_own_retention() -> None:
     short = compaction_of(CONFIG | {"min.compaction.lag.ms": "0", "delete.retention.ms": "1000"})
-    read = [*HOLES, ReadTopic("clients", 9, 8)]
+    read = HOLES | {"clients": (9, 8)}
     compactions = {"positions": COMPACTED, "clients": short}
     with pytest.raises(TombstonesLostError) as refused:
         require_tombstones_kept(read, compactions, read_at(NOW - timedelta(minutes=1)), NOW)

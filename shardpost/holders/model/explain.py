@@ -150,7 +150,13 @@ def explain(
         named = {record.exchange for record in own if record.exchange is not None}
         theirs = [record for code in named for record in of_exchange.get(code, [])]
         changes = [t for t in transitions(own, theirs, country) if t.client == client]
-        result += changes or [_not_counted(client, own, theirs, country)]
+        if not changes:
+            state = _State(country)
+            for record in (*own, *theirs):
+                state.apply(record)
+            latest, why = max(own, key=lambda record: record.order), state.why(client)
+            changes = [_transition(client, key, Change.NOT_COUNTED, latest, why)]
+        result += changes
         result += _without_effect(client, own)
     return result
 
@@ -232,30 +238,16 @@ def in_order(
     for rank, records in enumerate((exchanges, positions)):
         latest: dict[str, tuple[int, datetime]] = {}
         for record in sorted(records, key=lambda record: (record.snapshot, record.order)):
-            at = _effective(record, latest.get(record.key))
-            if not is_retry(record.order):
+            at, before = record.timestamp, latest.get(record.key)
+            is_original = not is_retry(record.order)
+            if before is None and is_original and isinstance(record, ExchangeRecord):
+                at = _BEFORE_ALL
+            elif before is not None and before[0] == record.snapshot:
+                at = max(before[1], at)  # not before an original that came before it
+            if is_original:
                 latest[record.key] = (record.snapshot, at)
             timed.append((record.snapshot, at, rank, record.order, record))
     return [entry[-1] for entry in sorted(timed, key=lambda entry: entry[:-1])]
-
-
-def _effective(record: HistoryRecord, before: tuple[int, datetime] | None) -> datetime:
-    """Return the timestamp, raised to that of the key's original before it in the same snapshot."""
-    if before is None and isinstance(record, ExchangeRecord) and not is_retry(record.order):
-        return _BEFORE_ALL
-    if before is None or before[0] != record.snapshot:
-        return record.timestamp
-    return max(before[1], record.timestamp)
-
-
-def _not_counted(
-    client: str, own: Sequence[PositionRecord], exchanges: Sequence[ExchangeRecord], country: str
-) -> Transition:
-    state = _State(country)
-    for record in (*own, *exchanges):
-        state.apply(record)
-    latest = max(own, key=lambda record: record.order)
-    return _transition(client, latest.key, Change.NOT_COUNTED, latest, state.why(client))
 
 
 def _transition(

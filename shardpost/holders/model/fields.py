@@ -5,7 +5,6 @@ who corrects a value hears what is wrong with it before a compaction reads it.
 """
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -114,15 +113,11 @@ def first_problem(value: bytes, fields: tuple[Field, ...]) -> str | None:
             expected = NOT_BLANK
         if expected is not None:
             own_text = json.dumps(own, ensure_ascii=False, separators=(",", ":"))
-            said = own_text if field.name in found else _like(field.name, found)
+            likes = (other for other in found if other.lower() == field.name.lower())
+            nearest = (f"{other}: did you mean {field.name}?" for other in likes)
+            said = own_text if field.name in found else next(nearest, "nothing")
             return f"expected {expected} for {field.name}, found {said[:MAX_QUOTED]}"
     return None
-
-
-def _like(name: str, found: Iterable[str]) -> str:
-    """Return the first field that has the name in another case, or `nothing`."""
-    others = (f"{other}: did you mean {name}?" for other in found if other.lower() == name.lower())
-    return next(others, "nothing")
 
 
 def _is_of(type_: FieldType, value: object) -> bool:

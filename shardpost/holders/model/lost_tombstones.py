@@ -6,7 +6,7 @@ low watermark of a compacted topic does not move. A position that such a tombsto
 open for ever. Markers of transactions, and aborted records, leave holes too.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -146,15 +146,6 @@ _LONGEST_MS = 100 * 365 * 86_400_000
 
 
 @dataclass(frozen=True)
-class ReadTopic:
-    """What a run read of one input: so many offsets, with so many records."""
-
-    topic: str
-    offsets: int
-    records: int
-
-
-@dataclass(frozen=True)
 class Reconciliation:
     """What a run needs that closes what the inputs do not hold any more.
 
@@ -167,20 +158,31 @@ class Reconciliation:
 
 
 def require_tombstones_kept(
-    read: Iterable[ReadTopic], compactions: Mapping[str, Compaction], last: LastRead, now: datetime
+    read: Mapping[str, tuple[int, int]],
+    compactions: Mapping[str, Compaction],
+    last: LastRead,
+    now: datetime,
 ) -> None:
-    """Raise TombstonesLostError if tombstones after the last look may be missing."""
-    suspect = [
-        (one, compactions[one.topic])
-        for one in read
-        if one.records < one.offsets and compactions[one.topic].may_have_lost(last, now)
-    ]
+    """Raise TombstonesLostError if tombstones after the last look may be missing.
+
+    `read` is {input: (how many offsets a run read, how many records these have)}.
+    """
+    suspect: dict[str, Compaction] = {}
+    suspicions = []
+    for topic, (offsets, records) in read.items():
+        compaction = compactions[topic]
+        if records < offsets and compaction.may_have_lost(last, now):
+            suspect[topic] = compaction
+            kept = duration_text(compaction.lag + compaction.retention)
+            suspicions.append(
+                f"{topic} has records at {records} of the {offsets} offsets after the last"
+                f" snapshot, and keeps tombstones for {kept}, or did at that time"
+                " (min.compaction.lag.ms + delete.retention.ms)"
+            )
     if suspect:
-        suspicions = "; ".join(_suspicion(one, compaction) for one, compaction in suspect)
         raise TombstonesLostError(
-            f"tombstones may have been lost: {suspicions}. {last.text(now)}. Positions that were"
-            " closed since would stay open, so nothing was changed."
-            f" {way_out({one.topic: compaction for one, compaction in suspect})}"
+            f"tombstones may have been lost: {'; '.join(suspicions)}. {last.text(now)}. Positions"
+            f" that were closed since would stay open, so nothing was changed. {way_out(suspect)}"
         )
 
 
@@ -215,15 +217,6 @@ def require_certain(uncertain: Mapping[str, NamedKeys], last: LastRead, now: dat
             f" these keys and compact again, or run {RECONCILE}: it leaves these keys as they are,"
             " and names them (docs/compaction.md)"
         )
-
-
-def _suspicion(read: ReadTopic, compaction: Compaction) -> str:
-    kept = duration_text(compaction.lag + compaction.retention)
-    return (
-        f"{read.topic} has records at {read.records} of the {read.offsets} offsets after the last"
-        f" snapshot, and keeps tombstones for {kept}, or did at that time"
-        " (min.compaction.lag.ms + delete.retention.ms)"
-    )
 
 
 def way_out(compactions: Mapping[str, Compaction]) -> str:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 from shardpost.delta.snapshot import NEVER, Cleaning, IncompleteLook, Snapshot
@@ -11,7 +11,6 @@ from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.lost_tombstones import (
     Compaction,
     LastRead,
-    ReadTopic,
     Reconciliation,
     require_all_partitions,
     require_no_gaps,
@@ -19,7 +18,6 @@ from shardpost.holders.model.lost_tombstones import (
     require_records,
     require_tombstones_kept,
 )
-from shardpost.holders.model.record_order import require_orderable
 from shardpost.kafka.coordinates import (
     OffsetRange,
     Offsets,
@@ -28,27 +26,8 @@ from shardpost.kafka.coordinates import (
     Watermarks,
     total_size,
 )
-from shardpost.settings.topic_names import TopicName
 
 log = logging.getLogger(__name__)
-
-
-class _Unread(NamedTuple):
-    """A partition, the first offset that was not read, and its watermarks."""
-
-    partition: TopicPartition
-    first: int
-    low: int
-    end: int
-
-    @property
-    def range(self) -> OffsetRange:
-        return OffsetRange(*self.partition, self.first, self.end)
-
-    @property
-    def deleted(self) -> OffsetRange:
-        """The offsets that were deleted before being read; none if it ends before it begins."""
-        return OffsetRange(*self.partition, self.first, self.low)
 
 
 class Gaps(NamedTuple):
@@ -66,14 +45,13 @@ class Gaps(NamedTuple):
 def gaps(read: Offsets, watermarks: Watermarks) -> Gaps:
     """Return what is wrong; with that the tables cannot simply catch up: holders would be wrong."""
     result = Gaps({}, {}, {})
-    for unread in _unread(read, watermarks):
-        topic = unread.partition.topic
-        if unread.first < unread.low:
-            text = f"{unread.deleted} were deleted before being read"
-            result.deleted.setdefault(topic, []).append(text)
-        elif unread.first > unread.end:
-            text = f"{unread.partition}: read up to {unread.first}, but it ends at {unread.end}"
-            result.shorter.setdefault(topic, []).append(text)
+    for at, first, low, end in _unread(read, watermarks):
+        if first < low:
+            text = f"{OffsetRange(*at, first, low)} were deleted before being read"
+            result.deleted.setdefault(at.topic, []).append(text)
+        elif first > end:
+            text = f"{at}: read up to {first}, but it ends at {end}"
+            result.shorter.setdefault(at.topic, []).append(text)
     for topic, partitions in watermarks.items():
         for partition in read.get(topic, {}).keys() - partitions.keys():
             text = f"{TopicPartition(topic, partition)} was read, but does not exist"
@@ -87,9 +65,9 @@ def ranges_to_read(read: Offsets, watermarks: Watermarks) -> list[OffsetRange]:
     A partition that was never read is read from its low watermark.
     """
     return [
-        unread._replace(first=max(unread.first, unread.low)).range
-        for unread in _unread(read, watermarks)
-        if max(unread.first, unread.low) < unread.end
+        OffsetRange(*at, max(first, low), end)
+        for at, first, low, end in _unread(read, watermarks)
+        if max(first, low) < end
     ]
 
 
@@ -102,21 +80,23 @@ def retries_to_read(
     topic that was deleted and recreated is read from its low watermark.
     """
     ranges, deleted = [], []
-    for unread in _unread(read, watermarks):
-        if unread.first < unread.low:
-            deleted.append(unread.deleted)
-        if not unread.low <= unread.first <= unread.end:
-            unread = unread._replace(first=unread.low)
-        if unread.first < unread.end:
-            ranges.append(unread.range)
+    for at, first, low, end in _unread(read, watermarks):
+        if first < low:
+            deleted.append(OffsetRange(*at, first, low))
+        begin = first if low <= first <= end else low
+        if begin < end:
+            ranges.append(OffsetRange(*at, begin, end))
     return ranges, deleted
 
 
-def _unread(read: Offsets, watermarks: Watermarks) -> Iterator[_Unread]:
+def _unread(
+    read: Offsets, watermarks: Watermarks
+) -> Iterator[tuple[TopicPartition, int, int, int]]:
+    """Yield each partition, the first offset that was not read, and its watermarks."""
     for topic, partitions in watermarks.items():
         for partition, (low, end) in partitions.items():
             first = read.get(topic, {}).get(partition, low)
-            yield _Unread(TopicPartition(topic, partition), first, low, end)
+            yield TopicPartition(topic, partition), first, low, end
 
 
 class UnreadableRecordsError(ShardpostError):
@@ -205,16 +185,6 @@ class TopicState:
             set_country=setting if setting != view.country else None,
         )
 
-    def never_read(self, topics: Collection[str]) -> dict[str, str]:
-        """Return what is wrong with each input that the last snapshot is not of, in words."""
-        if self.last is None:
-            return {}
-        why = (
-            f"was never read: snapshot {self.last.number} is of {', '.join(sorted(self.read))}"
-            " (correct the setting that names it, if that is not meant)"
-        )
-        return {topic: f"topic {topic} {why}" for topic in topics if topic not in self.read}
-
     def generations(self, restarted: Collection[str]) -> dict[str, int]:
         """Return {input: how many times it was recreated}, with those that now are."""
         known = dict(self.last.generations if self.last else {})
@@ -233,7 +203,12 @@ class TopicState:
         is one, or anything else is wrong, and the look is not to reconcile.
         """
         changed = {topic: changed[topic] for topic in of_inputs if topic in changed}
-        changed |= self.never_read(of_inputs)
+        if self.last is not None:
+            why = (
+                f"was never read: snapshot {self.last.number} is of {', '.join(sorted(self.read))}"
+                " (correct the setting that names it, if that is not meant)"
+            )
+            changed |= {name: f"topic {name} {why}" for name in of_inputs if name not in self.read}
         wrong_offsets = gaps(self.read_of_others(changed), of_inputs)
         require_all_partitions(wrong_offsets.absent, {*self.known_ids} & {*ids})
         if self.reconcile:
@@ -252,10 +227,6 @@ class TopicState:
         for topic in sorted(restarted):
             log.warning("%s was replaced or truncated: it is read from its beginning", topic)
         return restarted
-
-    def ranges(self, restarted: Collection[str], of_inputs: Watermarks) -> list[OffsetRange]:
-        """Return what is to be read of the inputs; of those that were recreated, all of it."""
-        return ranges_to_read(self.read_of_others(restarted), of_inputs)
 
     def retries(self, changed: Mapping[str, str], of_retries: Watermarks) -> list[OffsetRange]:
         """Return the ranges of retry topics; of one that was recreated, all of it."""
@@ -278,8 +249,12 @@ class TopicState:
         """Return what is to be reconciled; None if nothing is: before the first snapshot, too."""
         if not self.reconcile or self.last is None:
             return None
+        # Until the last look what it closes was open, for all that is known. But where a tombstone
+        # was lost, that was written before its retention began to run.
+        is_known = self.last.looked_at != NEVER
+        known = min(self.at, self.last.looked_at if is_known else self.last.committed_at)
         closes_at = {
-            topic: self._closes_at(self.last, compaction.retention, restarted=topic in restarted)
+            topic: known if topic in restarted else min(known, self.at - compaction.retention)
             for topic, compaction in compactions.items()
         }
         return Reconciliation(ranges_to_read({}, of_inputs), closes_at)
@@ -287,22 +262,6 @@ class TopicState:
     def country(self, setting: str, *, changed: bool) -> str:
         """Return whose stock counts from now on, by SHARDPOST_COUNTRY; `changed` confirms it."""
         return setting if changed or self.last is None else self.last.country_now(setting)
-
-    def is_of(self, unread: "Unread", country: str) -> bool:
-        """Tell whether the last snapshot is what this look would make, of that country."""
-        if self.last is None or unread.ranges or unread.reconciliation:
-            return False
-        return self.last.country == country
-
-    def _closes_at(self, last: Snapshot, retention: timedelta, *, restarted: bool) -> datetime:
-        """Return the time from which on a reconciliation has what it closes closed.
-
-        Until the last look it was open, for all that is known. But where a tombstone was lost, that
-        was written before its retention began to run.
-        """
-        is_known = last.looked_at != NEVER
-        known = min(self.at, last.looked_at if is_known else last.committed_at)
-        return known if restarted else min(known, self.at - retention)
 
     def read_of_others(self, topics: Collection[str]) -> Offsets:
         """Return how far the topics that are not among these were read."""
@@ -341,11 +300,6 @@ class Unread:
         since = self.compactions if self.open_transactions else self.configured
         return {topic: one.cleaning for topic, one in since.items()}
 
-    def require_orderable(self, inputs: Mapping[TopicName, str]) -> None:
-        """Raise ShardpostError if records of an input could not be ordered; {name: topic}."""
-        for name, topic in inputs.items():
-            require_orderable(topic, self.generations.get(name, 0), self.ends)
-
     @property
     def size(self) -> int:
         """How many offsets are read."""
@@ -369,10 +323,9 @@ class Unread:
         `records` is {input: how many its ranges hold}. A run that reconciles misses none.
         """
         if self.reconciliation is None:
-            read = [
-                ReadTopic(topic, total_size(self.of_topic(topic)), count)
-                for topic, count in records.items()
-            ]
+            read = {
+                topic: (total_size(self.of_topic(topic)), count) for topic, count in records.items()
+            }
             require_tombstones_kept(read, self.compactions, last, now)
 
     def may_have_lost(self, last: LastRead, now: datetime) -> list[str]:
