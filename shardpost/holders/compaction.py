@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from shardpost.delta import snapshots
-from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
 from shardpost.holders import countries, publishing, rejected_letters
 from shardpost.holders.inputs import Inputs
@@ -83,14 +83,19 @@ def require_plausible(
     """
     if last is None and not asked.country_changed:
         countries.require_exchange_in(made.country, installation.tables, made)
-    if last is not None and not asked.accept_drop:
-        require_no_fall(
-            f"snapshot {made.number}",
-            _counts(last.counts),
-            _counts(made.counts),
-            most=installation.settings.max_drop,
-            advice=lambda: _advice(installation, last, made),
-        )
+    if last is None or asked.accept_drop:
+        return
+    before, now = (
+        {"open positions": counts.positions, "holders": counts.holders}
+        for counts in (last.counts, made.counts)
+    )
+    require_no_fall(
+        f"snapshot {made.number}",
+        before,
+        now,
+        most=installation.settings.max_drop,
+        advice=lambda: _advice(installation, last, made),
+    )
 
 
 def _advice(installation: Installation, last: Snapshot, made: Snapshot) -> str:
@@ -113,10 +118,6 @@ def _advice(installation: Installation, last: Snapshot, made: Snapshot) -> str:
         f"Nothing was published, and nothing is changed. {' '.join(causes)} If that is intended,"
         " run it once with --accept-drop"
     )
-
-
-def _counts(counts: Counts) -> dict[str, int]:
-    return {"open positions": counts.positions, "holders": counts.holders}
 
 
 def publish_results(

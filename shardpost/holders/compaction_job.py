@@ -1,21 +1,18 @@
 """The Spark job `compact_positions`, as commands and DAGs submit it."""
 
+from functools import partial
+
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.installation import Installation
 from shardpost.spark.job_spec import JobResult, JobSpec, request_of
 
 
-def _unread_records(installation: Installation) -> int:
+def _records(installation: Installation, *, all_of_them: bool = False) -> int:
     from shardpost.delta import snapshots
     from shardpost.holders import inputs
 
-    return inputs.Inputs(installation).unread_originals(snapshots.newest(installation.tables))
-
-
-def _all_records(installation: Installation) -> int:
-    from shardpost.holders import inputs
-
-    return inputs.Inputs(installation).unread_originals(None)
+    last = None if all_of_them else snapshots.newest(installation.tables)
+    return inputs.Inputs(installation).unread_originals(last)
 
 
 def _if_nothing_new(installation: Installation, request: str) -> JobResult | None:
@@ -37,10 +34,12 @@ def _if_nothing_new(installation: Installation, request: str) -> JobResult | Non
 
 COMPACT_POSITIONS = JobSpec(
     "compact_positions",
-    _unread_records,
+    _records,
     has_own_class_archive=True,
     without_spark=_if_nothing_new,
     stays=lambda request: request_of(CompactionRequest, request).follow is not None,
 )
 # The same job, to reconcile: it reads all that the inputs hold.
-RECONCILE_POSITIONS = JobSpec("compact_positions", _all_records, has_own_class_archive=True)
+RECONCILE_POSITIONS = JobSpec(
+    "compact_positions", partial(_records, all_of_them=True), has_own_class_archive=True
+)

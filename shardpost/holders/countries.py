@@ -83,16 +83,13 @@ def problem_of(installation: Installation, topic: str, value: bytes) -> str | No
         if topic == installation.kafka.topic(name):
             if why := first_problem(value, inputs.fields):
                 return f"would reject it again: {why}"
-            return _why_not_counted(installation.tables, value) if name == "positions" else None
+            last = snapshots.newest(installation.tables) if name == "positions" else None
+            if last is None:
+                return None
+            exchange, known = json.loads(value)["Exchange"], known_at(installation.tables, last)
+            if exchange not in known:
+                return f"would count the position for nobody: {why_unknown(exchange, known)}"
     return None
-
-
-def _why_not_counted(tables: Tables, position: bytes) -> str | None:
-    """Return that a good value of a position would count for nobody, and why; None if not."""
-    last, exchange = snapshots.newest(tables), json.loads(position)["Exchange"]
-    if last is None or exchange in (known := known_at(tables, last)):
-        return None
-    return f"would count the position for nobody: {why_unknown(exchange, known)}"
 
 
 def require_country(tables: Tables, last: Snapshot, country: str) -> None:

@@ -125,13 +125,17 @@ class EngineViews:
         said = _SAID.format(number=self._snapshot.number, at=at).splitlines()
         mark = "#" if self._engine is Engine.POLARS else "--"
         comments = "".join(f"{mark} {line}\n" for line in said)
-        return comments + (self._polars() if self._engine is Engine.POLARS else self._statements())
-
-    def _statements(self) -> str:
-        create = f"\nCREATE OR REPLACE VIEW {self._dialect.name} AS\n{{}};\n"
         views = {table.name: self._select(table) for table in self._tables}
-        views = {_COMMITTED: self._newest()} | views
-        return self._head() + "".join(create.format(*view) for view in views.items())
+        if self._engine is Engine.POLARS:
+            return comments + self._polars(views)
+        newest = _NEWEST.format(
+            folders=self._folders,
+            error=self._dialect.error.format(AGAIN),
+            snapshots=self._scan(SNAPSHOTS),
+        )
+        create = f"\nCREATE OR REPLACE VIEW {self._dialect.name} AS\n{{}};\n"
+        statements = [create.format(*view) for view in ({_COMMITTED: newest} | views).items()]
+        return "".join((comments, self._head(), *statements))
 
     def _head(self) -> str:
         if self._engine is Engine.DUCKDB:
@@ -141,12 +145,12 @@ class EngineViews:
         names = ((self._raw(table).replace('"', "'"), self._path(table)) for table in self._tables)
         return _TRINO + "".join(_REGISTER.format(raw=raw, path=path) for raw, path in names)
 
-    def _polars(self) -> str:
+    def _polars(self, views: Mapping[str, str]) -> str:
         names = {self._raw(table).strip('"'): self._path(table) for table in self._tables}
-        views = {table.name: self._select(table) for table in self._tables}
+        items = "".join(f'    "{name}": """{query}""",\n' for name, query in views.items())
         return _POLARS.format(
             folders=pformat(names, sort_dicts=False),
-            views=_texts(views),
+            views=f"{{\n{items}}}",
             snapshots=repr(self._path(SNAPSHOTS)),
             expected=repr(self._folders),
             again=AGAIN,
@@ -182,10 +186,6 @@ class EngineViews:
             for name, column in quoted.items()
         )
 
-    def _newest(self) -> str:
-        error = self._dialect.error.format(AGAIN)
-        return _NEWEST.format(folders=self._folders, error=error, snapshots=self._scan(SNAPSHOTS))
-
     def _scan(self, table: Table) -> str:
         return self._dialect.scan.format(path=self._path(table), raw=self._raw(table))
 
@@ -199,9 +199,3 @@ class EngineViews:
             path = f"file://{path}"
         quote = {Engine.SPARK: "`", Engine.POLARS: ""}.get(self._engine, "'")
         return path.replace(quote, 2 * quote) if quote else path
-
-
-def _texts(views: Mapping[str, str]) -> str:
-    """Return {name: query} as Python has it, in several lines."""
-    items = "".join(f'    "{name}": """{query}""",\n' for name, query in views.items())
-    return f"{{\n{items}}}"

@@ -5,10 +5,9 @@ contact, is what it was. The versions that older snapshots have are not read any
 maintenance removes their files after an hour (`Snapshot.erased_in`).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +30,6 @@ from shardpost.holders.model.view_tables import (
 )
 from shardpost.holders.table_commits import Rewrites, commit_rewritten
 from shardpost.installation import Installation
-from shardpost.kafka.kafka import Kafka
 from shardpost.locks.locks import after_running
 
 # {table: {path: how its rows change}}, and {folder of a table: rows with the contact}
@@ -68,7 +66,16 @@ def find_contact(
     installation: Installation, view: Snapshot, client: str, tables: Collection[Table]
 ) -> Erasable:
     """Return how the contact leaves some tables of a view, and how many rows have it."""
-    own = _own_rows(installation.kafka, client)
+    topic = installation.kafka.topic("clients")
+    others = {*input_topics(installation.kafka)} - {topic}
+    of_key: tuple[str, Mask] = client, lambda rows: pc.equal(rows["key"], client)
+    rejected = client.encode(), partial(_rejected, client.encode(), topic, others)
+    # The client's key in each table, and what tells which rows with it are the client's.
+    own: dict[Table, tuple[str | bytes, Mask]] = {
+        CLIENTS: of_key,
+        CLIENT_EVENTS: of_key,
+        REJECTED_RECORDS: rejected,
+    }
     rewrites: dict[Table, dict[str, Change]] = {}
     counts: dict[str, int] = {}
     for table in tables:
@@ -100,27 +107,13 @@ def _readable(tables: Tables) -> list[tuple[Snapshot, list[Table]]]:
     return views
 
 
-def _own_rows(kafka: Kafka, client: str) -> dict[Table, tuple[str | bytes, Mask]]:
-    """Return the client's key in each table, and what tells which rows with it are the client's."""
-    topic = kafka.topic("clients")
-    others = {*input_topics(kafka)} - {topic}
-    of_key: tuple[str, Mask] = client, lambda rows: pc.equal(rows["key"], client)
-    rejected = client.encode(), partial(_rejected, client.encode(), topic, others)
-    return {CLIENTS: of_key, CLIENT_EVENTS: of_key, REJECTED_RECORDS: rejected}
-
-
 def _rejected(key: bytes, topic: str, other_inputs: set[str], rows: pa.Table) -> pa.Array:
     """Return which records have the client's key, in the topic or among retries of the topic."""
     is_own = [False] * rows.num_rows
     for number in pc.indices_nonzero(pc.equal(rows["key"], key)).to_pylist():
         name = rows["topic"][number].as_py()
         headers = rows["headers"][number].as_py() or []
-        is_retry = name not in other_inputs and _origin(headers) == topic.encode()
+        origins = [header["value"] for header in headers if header["key"] == letters.ORIGIN_TOPIC]
+        is_retry = name not in other_inputs and origins[-1:] == [topic.encode()]
         is_own[number] = name == topic or is_retry
     return pa.array(is_own, pa.bool_())
-
-
-def _origin(headers: Sequence[Mapping[str, Any]]) -> bytes | None:
-    """Return the origin topic that the headers of a retry say."""
-    own = (header["value"] for header in headers if header["key"] == letters.ORIGIN_TOPIC)
-    return next(iter([*own][-1:]), None)

@@ -128,10 +128,7 @@ class HolderRecords:
             if record is not None:
                 self.count += 1
                 yield record
-        yield from self._tombstones(there)
-
-    def _tombstones(self, keys: set[bytes]) -> Iterator[Outgoing]:
-        for key in sorted(keys):
+        for key in sorted(there):
             record = self._fitting(key, None)
             if record is None:  # its limit was lowered since
                 log.warning(
@@ -171,7 +168,12 @@ class HolderRecords:
         record = self._fitting(client.encode(), form.encode())
         self.too_large += 1
         if self.too_large <= MAX_NAMED:
-            self._log(client, count, "only its Count is published" if record else "not published")
+            name = client if len(client) <= NAMED_CHARACTERS else f"{client[:NAMED_CHARACTERS]}…"
+            done = "only its Count is published" if record else "not published"
+            log.warning(
+                "%s: client %s: its list of %d positions is too large for a record of %d bytes: %s",
+                *(self._partition, shown(name), count, self._largest, done),
+            )
         return record
 
     def _fitting(self, key: bytes, value: bytes | None) -> Outgoing | None:
@@ -179,13 +181,6 @@ class HolderRecords:
         topic, partition = self._partition
         record = Outgoing(topic, key, value, [], partition)
         return record if batch_bytes(record) <= self._largest else None
-
-    def _log(self, client: str, count: int, done: str) -> None:
-        name = client if len(client) <= NAMED_CHARACTERS else f"{client[:NAMED_CHARACTERS]}…"
-        log.warning(
-            "%s: client %s: its list of %d positions is too large for a record of %d bytes: %s",
-            *(self._partition, shown(name), count, self._largest, done),
-        )
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:

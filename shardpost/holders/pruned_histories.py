@@ -20,7 +20,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -79,14 +78,13 @@ class Horizon:
         ordered = both.sort_by(_NEWEST_FIRST)
         keys = pc.dictionary_encode(ordered["key"]).combine_chunks().indices.to_numpy()
         is_later = np.append(False, keys[1:] == keys[:-1])
-        return ordered.filter(pc.and_(pa.array(is_later), self._may_go(ordered)))
-
-    def _may_go(self, rows: pa.Table) -> Any:
-        is_folded = pc.less_equal(rows["snapshot"], self.folded)
+        is_folded = pc.less_equal(ordered["snapshot"], self.folded)
         places = [(partition << _OFFSET_BITS) | offset for partition, offset in self.origins]
-        shifted = pc.shift_left(rows["partition"].cast(pa.int64()), _OFFSET_BITS)
-        is_origin = pc.is_in(pc.bit_wise_or(shifted, rows["offset"]), pa.array(places, pa.int64()))
-        return pc.and_(pc.and_(is_folded, rows["is_original"]), pc.invert(is_origin))
+        shifted = pc.shift_left(ordered["partition"].cast(pa.int64()), _OFFSET_BITS)
+        own = pc.bit_wise_or(shifted, ordered["offset"])
+        is_origin = pc.is_in(own, pa.array(places, pa.int64()))
+        may_go = pc.and_(pc.and_(is_folded, ordered["is_original"]), pc.invert(is_origin))
+        return ordered.filter(pc.and_(pa.array(is_later), may_go))
 
 
 RECORDS_AT_ONCE = 1_000_000
@@ -220,37 +218,32 @@ def prune(installation: Installation, pruning: Pruning, now: datetime) -> Snapsh
     for number, some in enumerate(pruning.in_steps()):
         if number:
             pause()
-        made = _prune(installation, some, now) or made
+        with after_running(installation.files, COMPACT_POSITIONS.name):
+            last = snapshots.current(installation.tables)
+            if not some.of.is_in_force(last):  # what is folded, and so may go, is another thing
+                raise ShardpostError(
+                    f"tables were swapped since snapshot {some.of.number}, in which it was found"
+                    " what goes: the next maintenance looks again"
+                )
+            rewrites = {}
+            for table, files in some.files.items():
+                version = last.tables[table.name]
+                there = table_log.sizes(installation.tables, last.located(table), version)
+                rests = {path: _Rest(one.going) for path, one in files.items() if path in there}
+                if rests:
+                    rewrites[table] = rests
+            if rewrites:
+                # A wrong clock never takes it back.
+                until = max(filter(None, (last.history_from, some.at)))
+                made = commit_rewritten(
+                    installation.tables, last, rewrites, now, history_from=until
+                )
     return made
 
 
 def pause() -> None:
     """Leave the lock to a compaction that waits for it."""
     time.sleep(PAUSE_SECONDS)
-
-
-def _prune(installation: Installation, pruning: Pruning, now: datetime) -> Snapshot | None:
-    with after_running(installation.files, COMPACT_POSITIONS.name):
-        last = snapshots.current(installation.tables)
-        if not pruning.of.is_in_force(last):  # what is folded, and so may go, is another thing
-            raise ShardpostError(
-                f"tables were swapped since snapshot {pruning.of.number}, in which it was found"
-                " what goes: the next maintenance looks again"
-            )
-        rewrites = {}
-        for table, files in pruning.files.items():
-            there = table_log.sizes(
-                installation.tables, last.located(table), last.tables[table.name]
-            )
-            rewrites[table] = {
-                path: _Rest(one.going) for path, one in files.items() if path in there
-            }
-        rewrites = {table: files for table, files in rewrites.items() if files}
-        if not rewrites:
-            return None
-        # A wrong clock never takes it back.
-        history_from = max(filter(None, (last.history_from, pruning.at)))
-        return commit_rewritten(installation.tables, last, rewrites, now, history_from=history_from)
 
 
 class _Rest:

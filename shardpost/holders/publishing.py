@@ -98,20 +98,6 @@ class _Publisher:
         self._opened_by = repr(self._config), installation.settings.model_dump_json()
 
     def publish(self, *, mark: bool) -> Publication:
-        is_compacted = self._is_compacted()
-        behind = self._behind(mark=mark)
-        done: list[HolderRecords] = []
-        failures: list[Exception] = []
-        for first in range(0, len(behind), MOST_WRITERS):
-            published, failed = self._publish_some(behind[first : first + MOST_WRITERS])
-            done, failures = done + published, failures + failed
-        if failures:
-            raise combined([*{str(error): error for error in failures}.values()])
-        records, too_large = (sum(one.count for one in done), sum(one.too_large for one in done))
-        return Publication(records, too_large, is_compacted)
-
-    def _is_compacted(self) -> bool:
-        """Tell whether the topic is compacted and no more; warn if it is not."""
         policy = self._config.get("cleanup.policy")
         if policy != "compact":
             log.warning(
@@ -121,7 +107,16 @@ class _Publisher:
                 " was deleted is published again",
                 *(self._topic, policy, self._topic),
             )
-        return policy == "compact"
+        behind = self._behind(mark=mark)
+        done: list[HolderRecords] = []
+        failures: list[Exception] = []
+        for first in range(0, len(behind), MOST_WRITERS):
+            published, failed = self._publish_some(behind[first : first + MOST_WRITERS])
+            done, failures = done + published, failures + failed
+        if failures:
+            raise combined([*{str(error): error for error in failures}.values()])
+        records, too_large = (sum(one.count for one in done), sum(one.too_large for one in done))
+        return Publication(records, too_large, is_compacted=policy == "compact")
 
     def _behind(self, *, mark: bool) -> list[TopicPartition]:
         """Return the partitions to which something is to be published; with `mark` all that lag."""
@@ -185,7 +180,12 @@ class _Publisher:
         failures = unopened | failed | unnoted
         # By new writers all is read again, once: what others have published meanwhile, and what of
         # this run is there.
-        lost = {at for at in opened if _is_new_needed(failures, opened, at)}
+        lost = {
+            at
+            for at, (_, is_kept) in opened.items()
+            if isinstance(failures.get(at), LostAnswerError)
+            or (is_kept and isinstance(failures.get(at), FencedError))
+        }
         again = [] if is_again else [at for at in opened if at in lost | unsure]
         more, left = self._publish_some(again, is_again=True) if again else ([], [])
         return done + more, [error for at, error in failures.items() if at not in again] + left
@@ -284,13 +284,3 @@ def _ended(
     failures = {at: error for at, error in errors.items() if isinstance(error, Exception)}
     done = {at: future.result() for at, future in futures.items() if at not in failures}
     return done, failures
-
-
-def _is_new_needed(
-    failures: Mapping[TopicPartition, Exception],
-    opened: Mapping[TopicPartition, tuple[Transactions, bool]],
-    at: TopicPartition,
-) -> bool:
-    """Tell whether a new writer may do it: this one was kept and fenced, or its client is lost."""
-    error, (_, is_kept) = failures.get(at), opened[at]
-    return isinstance(error, LostAnswerError) or (is_kept and isinstance(error, FencedError))

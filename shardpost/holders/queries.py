@@ -20,15 +20,9 @@ from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.storage import exists
 from shardpost.delta.table import Table, Version, text_literal
 from shardpost.errors import ShardpostError, UsageError, shown
-from shardpost.holders.model.explain import (
-    why_unknown,
-)
+from shardpost.holders.model.explain import why_unknown
 from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.view_tables import (
-    CLIENT_EVENTS,
-    POSITION_EVENTS,
-    VIEW,
-)
+from shardpost.holders.model.view_tables import CLIENT_EVENTS, POSITION_EVENTS, VIEW
 from shardpost.kafka.partitioning import partition_of
 
 
@@ -40,11 +34,6 @@ def knows_client(tables: Tables, snapshot: Snapshot, client: str) -> bool:
     return _has(tables, snapshot, POSITION_EVENTS, "client", client) or (
         snapshot.has_contacts and _has(tables, snapshot, CLIENT_EVENTS, "key", client)
     )
-
-
-def knows_position(tables: Tables, snapshot: Snapshot, position: str) -> bool:
-    """Tell whether the snapshot has a decodable record of a position."""
-    return _has(tables, snapshot, POSITION_EVENTS, "key", position)
 
 
 def has_record(tables: Tables, snapshot: Snapshot, history: Table, key: str) -> bool:
@@ -89,7 +78,7 @@ def why_no_record(
     unknown = []
     if not knows_client(tables, snapshot, client):
         unknown.append(unknown_client(tables, snapshot, client))
-    if position is not None and not knows_position(tables, snapshot, position):
+    if position is not None and not _has(tables, snapshot, POSITION_EVENTS, "key", position):
         why = why_unknown(has_records=has_record(tables, snapshot, POSITION_EVENTS, position))
         unknown.append(unknown_position(snapshot, position, why))
     if unknown:

@@ -18,7 +18,6 @@ from shardpost.holders.model.view_tables import INPUTS
 from shardpost.holders.position_history import in_lists
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import Coordinates
-from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.records import Record
 from shardpost.kafka.topic_metadata import topic_ids
 from shardpost.settings.topic_names import TopicName
@@ -133,8 +132,10 @@ def fates_of(
     """
     if not records:
         return {}
-    topic = _Topic(records[0].topic, origin, records[0].topic != installation.kafka.topic(origin))
-    if _is_another(installation.kafka, snapshot, topic.name):
+    kafka = installation.kafka
+    topic = _Topic(records[0].topic, origin, records[0].topic != kafka.topic(origin))
+    known = snapshot.topic_ids.get(topic.name)
+    if known is not None and topic_ids(kafka, [topic.name]).get(topic.name, known) != known:
         return dict.fromkeys(records, Fate(FateKind.UNREAD))
     found = _found(installation.tables, snapshot, topic, records)
     keys = {row["key"] for row in found.values() if row["key"] is not None}
@@ -145,8 +146,13 @@ def fates_of(
         if ends is not None and at.offset >= ends.get(at.partition, 0):
             fates[at] = Fate(FateKind.UNREAD)  # what history has there is of a former topic
         elif row := found.get(at):
-            own = (at, row["snapshot"])
-            fates[at] = _fate(row, [later[own]] if own in later else [])
+            number = row["snapshot"]
+            if row["kind"] == RecordKind.REJECTED:
+                fates[at] = Fate(FateKind.REJECTED, number, reason=row["reason"])
+            elif (at, number) in later:
+                fates[at] = Fate(FateKind.SUPERSEDED, number, later[at, number])
+            else:
+                fates[at] = Fate(FateKind.TAKEN, number)
         else:
             fates[at] = Fate(FateKind.UNREAD if ends is None else FateKind.GONE)
     return fates
@@ -164,12 +170,6 @@ def kept_record(
     key = row["raw_key"] if row["key"] is None else row["key"].encode()
     timestamp = int(row["timestamp"].timestamp() * 1000)
     return Record(key, row["value"], [], timestamp, *at)
-
-
-def _is_another(kafka: Kafka, snapshot: Snapshot, topic: str) -> bool:
-    """Tell whether the topic was recreated since the snapshot."""
-    known = snapshot.topic_ids.get(topic)
-    return known is not None and topic_ids(kafka, [topic]).get(topic, known) != known
 
 
 def _found(
@@ -216,13 +216,3 @@ def _place(row: dict[str, Any], topic: _Topic) -> Coordinates:
     if row["retry_offset"] is not None:
         return Coordinates(row["retry_topic"], row["retry_partition"], row["retry_offset"])
     return Coordinates(topic.name, row["partition"], row["offset"])
-
-
-def _fate(row: dict[str, Any], by: Sequence[Coordinates | None]) -> Fate:
-    """Return what became of a record; `by` is what superseded it, if anything did."""
-    snapshot = row["snapshot"]
-    if row["kind"] == RecordKind.REJECTED:
-        return Fate(FateKind.REJECTED, snapshot, reason=row["reason"])
-    if by:
-        return Fate(FateKind.SUPERSEDED, snapshot, by[0])
-    return Fate(FateKind.TAKEN, snapshot)

@@ -244,7 +244,12 @@ class _Sending:
                 yield {name: batch[name][number].as_py() for name in batch.schema.names}
 
     def _letter(self, row: dict[str, Any]) -> Outgoing:
-        record = _record(row)
+        record = Record(
+            *(row["key"], row["value"]),
+            [(header["key"], header["value"]) for header in row["headers"] or []],
+            row["at"] // 1000,  # microseconds
+            *(row["topic"], row["partition"], row["offset"]),
+        )
         error, at = f"{letters.UNDECODABLE}: {row['reason']}", self._snapshot.committed_at
         letter = letters.failure(record, letters.error_text(error), at, self._retries)
         made = letters.as_record(letter, record, self._topic, self._partitions)
@@ -261,12 +266,3 @@ class _Sending:
 def _bytes_of(column: str) -> str:
     """Return the SQL of the length of a binary column; octet_length takes text only."""
     return f"coalesce(octet_length(encode({column}, 'hex')) / 2, 0)"
-
-
-def _record(row: dict[str, Any]) -> Record:
-    """Return a rejected record as it was read; the table has its time in microseconds."""
-    headers = [(header["key"], header["value"]) for header in row["headers"] or []]
-    return Record(
-        *(row["key"], row["value"], headers, row["at"] // 1000),
-        *(row["topic"], row["partition"], row["offset"]),
-    )

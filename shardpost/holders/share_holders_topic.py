@@ -18,7 +18,7 @@ from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.holders import rejected_letters
-from shardpost.holders.model.published import Published, SnapshotRun
+from shardpost.holders.model.published import Published
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.installation import Installation
 from shardpost.kafka import offsets, topic_metadata
@@ -72,10 +72,13 @@ def published_partitions(
     """
     published = _published(kafka, reader, partitions)
     now = offsets.watermarks_of(kafka, partitions, committed=False)
-    return [
-        _inspected(kafka, partition, noted, now[partition], runs)
-        for partition, noted in published.items()
-    ]
+    found = []
+    for partition, noted in published.items():
+        marks = PartitionMark(*now[partition])
+        wrong = noted.what_is_wrong(runs, marks)
+        wrong = wrong or _written_by_others(kafka, partition, noted, marks)
+        found.append(PublishedPartition(partition, noted, marks, wrong))
+    return found
 
 
 def _all_published(kafka: Kafka, topic: str) -> dict[TopicPartition, Published]:
@@ -93,19 +96,6 @@ def _published(
         partition: Published.of(committed[partition].metadata if partition in committed else None)
         for partition in partitions
     }
-
-
-def _inspected(
-    kafka: Kafka,
-    partition: TopicPartition,
-    published: Published,
-    now: tuple[int, int],
-    runs: Mapping[int, str],
-) -> PublishedPartition:
-    marks = PartitionMark(*now)
-    wrong = published.what_is_wrong(runs, marks)
-    wrong = wrong or _written_by_others(kafka, partition, published, marks)
-    return PublishedPartition(partition, published, marks, wrong)
 
 
 def _written_by_others(
@@ -178,15 +168,12 @@ def noted_snapshots(installation: Installation) -> set[int]:
         installation.kafka, installation.kafka.topic("share-holders")
     ).values()
     runs = [run for noted in published for run in (noted.at, noted.partly)]
-    runs += _noted_by_letters(installation)
-    return {run.number for run in runs if run is not None and run.number}
-
-
-def _noted_by_letters(installation: Installation) -> list[SnapshotRun]:
-    tables = str(storage.opened(installation.tables, SNAPSHOTS).metadata().id)
-    group = rejected_letters.group_of(tables)
+    group = rejected_letters.group_of(
+        str(storage.opened(installation.tables, SNAPSHOTS).metadata().id)
+    )
     place = TopicPartition(installation.kafka.topic("dead-letters"), 0)
     with closing(installation.kafka.consumer(group)) as reader:
         offset = offsets.committed_offsets(installation.kafka, reader, [place]).get(place)
-    known = offset and rejected_letters.committed_sent(offset)
-    return [known[1]] if known else []
+    if offset and (known := rejected_letters.committed_sent(offset)):
+        runs.append(known[1])
+    return {run.number for run in runs if run is not None and run.number}

@@ -10,8 +10,6 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-import pyarrow as pa
-
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import OpenedTables, at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
@@ -50,19 +48,15 @@ def query_holders(tables: Tables, snapshot: Snapshot, wanted: HoldersQuery) -> H
     ShardpostError for a time of which the history was pruned.
     """
     opened, of_wanted = _opened(tables, snapshot, wanted)
-    holders = _by_client(opened.query(_WHOLE.format(**of_wanted)))
+    table = opened.query(_WHOLE.format(**of_wanted))
+    # Of whole columns, which is faster.
+    lists = table["positions"].combine_chunks()
+    ids, bounds = lists.values.to_pylist(), pairwise(lists.offsets.to_pylist())
+    clients = table["client"].to_pylist()
+    holders = {one: ids[a:b] for one, (a, b) in zip(clients, bounds, strict=True)}
     if wanted.as_of is None:
         return holders
     return {client: sorted(ids, key=position_sort_key) for client, ids in holders.items()}
-
-
-def _by_client(table: pa.Table) -> Holders:
-    """Return rows (client, positions) as a dict; from whole columns, which is faster."""
-    clients = table["client"].to_pylist()
-    lists = table["positions"].combine_chunks()
-    ids = lists.values.to_pylist()
-    bounds = lists.offsets.to_pylist()
-    return {c: ids[a:b] for c, (a, b) in zip(clients, pairwise(bounds), strict=True)}
 
 
 @dataclass(frozen=True)
@@ -130,7 +124,14 @@ def holders_page(
     positions = f"array_slice(h.positions, 1, {longest})" if is_cut else "h.positions"
     ends = dict(zip(("first", "last"), bounds, strict=True))
     found = opened.rows(_LISTS.format(**own, positions=positions, **ends))
-    return HoldersPage([_holder(row, snapshot, wanted.as_of, longest) for row in found], total)
+    holders = []
+    for row in found:
+        client, ids, shard = row["client"], row["positions"], row["shard"]
+        if wanted.as_of is not None:
+            ids = sorted(ids, key=position_sort_key)[:longest]
+        shard = partition_of(client, snapshot.shards) if shard is None else shard
+        holders.append(Holder(client, row["count"], ids, shard))
+    return HoldersPage(holders, total)
 
 
 _KEPT = "held_then"
@@ -173,16 +174,6 @@ def _of_shard(opened: OpenedTables, snapshot: Snapshot, shard: int | None) -> st
     own = [c for row in strays if partition_of(c := row["client"], snapshot.shards) == shard]
     literals = ", ".join(map(text_literal, own)) or "NULL"
     return f"(h.shard = {shard} OR (h.shard IS NULL AND h.client IN ({literals})))"
-
-
-def _holder(
-    row: dict[str, Any], snapshot: Snapshot, at: datetime | None, longest: int | None
-) -> Holder:
-    client, positions, shard = row["client"], row["positions"], row["shard"]
-    if at is not None:
-        positions = sorted(positions, key=position_sort_key)[:longest]
-    own = partition_of(client, snapshot.shards) if shard is None else shard
-    return Holder(client, row["count"], positions, own)
 
 
 @dataclass(frozen=True)

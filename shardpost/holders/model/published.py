@@ -68,21 +68,20 @@ class Published:
 
         Nor of what another program committed, with metadata of its own: then all is published.
         """
+        if not metadata:
+            return cls()
         try:
-            return cls._of_form(json.loads(metadata)) if metadata else cls()
+            form = json.loads(metadata)
+            at, largest = SnapshotRun.of(form["snapshot"], form["run"]), form.get("largest")
+            return cls(
+                at,
+                None if largest is None else _whole(largest),
+                _whole(form["low"]),
+                _whole(form["end"]),
+                SnapshotRun.of(*form["partly"]) if "partly" in form else None,
+            )
         except (ValueError, KeyError, TypeError, RecursionError):
             return cls()
-
-    @classmethod
-    def _of_form(cls, form: dict[str, Any]) -> "Published":
-        at, largest = SnapshotRun.of(form["snapshot"], form["run"]), form.get("largest")
-        return cls(
-            at,
-            None if largest is None else _whole(largest),
-            _whole(form["low"]),
-            _whole(form["end"]),
-            SnapshotRun.of(*form["partly"]) if "partly" in form else None,
-        )
 
     def as_metadata(self) -> str:
         """Return the form in which it is committed."""

@@ -169,12 +169,8 @@ def _latest(
     contacts: tuple[str, ...] = (),
 ) -> Table:
     columns = (*_LATEST, *columns_of(fields))
-    layer = history_layer(history, _names(columns))
+    layer = history_layer(history, [column for column, _ in columns])
     return Table(name, columns, None, not_in_dictionaries, (RETRY_OFFSET,), layer, contacts)
-
-
-def _names(columns: Columns) -> list[str]:
-    return [name for name, _ in columns]
 
 
 POSITION_EVENTS = _history("position_events", POSITION_FIELDS)
@@ -199,7 +195,9 @@ _HOLDER: Columns = (
     ("snapshot", "BIGINT"),
     ("shard", "INT"),
 )
-SHARE_HOLDERS = Table("share_holders", _HOLDER, "shard", layer=appended_layer(_names(_HOLDER)))
+SHARE_HOLDERS = Table(
+    "share_holders", _HOLDER, "shard", layer=appended_layer([name for name, _ in _HOLDER])
+)
 
 # Undecodable records, whole; a retry with its own coordinates.
 REJECTED_RECORDS = Table(
