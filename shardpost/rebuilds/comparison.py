@@ -92,8 +92,6 @@ _HOLDING = "SELECT * FROM {{side}}_share_holders WHERE cardinality(positions) > 
 
 @dataclass(frozen=True)
 class _Views:
-    """Two views that are compared."""
-
     tables: Tables
     kafka: Kafka
     old: Snapshot
@@ -174,7 +172,15 @@ class _Views:
             relation = what.rows.format(name=what.table.name)
             sql = compared_sql(relation, "id", _same_values(what.columns), columns)
             found[name], some = self.differences(sql, what.table, OTHER_SAMPLES)
-            samples += [_other_sample(name, what, row) for row in some]
+            for row in some:
+                # Its id under the name of what it is, and what may be shown.
+                sample: Row = {OTHERS[name]: row["id"], "difference": row["difference"]}
+                if row["difference"] == "changed":
+                    pairs = ((one, row[f"old_{one}"], row[f"new_{one}"]) for one in what.columns)
+                    sample["columns"] = [one for one, was, is_ in pairs if was != is_]
+                for side in SIDES:
+                    sample[side] = {column: row[f"{side}_{column}"] for column in what.shown}
+                samples.append(sample)
         return found, not_compared, samples
 
 
@@ -255,14 +261,3 @@ def _why_not(table: Table, view: Snapshot) -> str | None:
             f" {view.number}, are not read any more"
         )
     return None
-
-
-def _other_sample(name: str, what: Compared, row: Row) -> Row:
-    """Return a row that differs: its id under the name of what it is, and what may be shown."""
-    sample: Row = {OTHERS[name]: row["id"], "difference": row["difference"]}
-    if row["difference"] == "changed":
-        pairs = {column: (row[f"old_{column}"], row[f"new_{column}"]) for column in what.columns}
-        sample["columns"] = [column for column, (was, is_) in pairs.items() if was != is_]
-    return sample | {
-        side: {column: row[f"{side}_{column}"] for column in what.shown} for side in SIDES
-    }

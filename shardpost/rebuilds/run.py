@@ -22,13 +22,7 @@ from shardpost.logs import step
 from shardpost.rebuilds import registry
 from shardpost.rebuilds.comparison import compare
 from shardpost.rebuilds.drop import record, record_killed
-from shardpost.rebuilds.model.rebuild import (
-    HISTORIES,
-    Rebuild,
-    Standing,
-    State,
-    folders_of,
-)
+from shardpost.rebuilds.model.rebuild import HISTORIES, Rebuild, Standing, State, folders_of
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.rebuilds.registry import rebuilding
 from shardpost.rebuilds.spark.build import build
@@ -39,9 +33,6 @@ from shardpost.spark.job_spec import JobResult
 from shardpost.topics import guards
 
 log = logging.getLogger(__name__)
-
-# The tables themselves are the first.
-FIRST = 2
 
 
 def begun(installation: Installation, request: RebuildRequest) -> Rebuild:
@@ -89,7 +80,7 @@ _ADVICE = {
 
 def _new(tables: Tables, request: RebuildRequest, last: Snapshot, country: str) -> Rebuild:
     every = registry.list_rebuilds(tables)
-    number = max((rebuild.number for rebuild in every), default=FIRST - 1) + 1
+    number = max((rebuild.number for rebuild in every), default=1) + 1  # the tables are the first
     at = datetime.now(UTC)
     folders = folders_of(request.tables, number)
     shared = {name: version for name, version in last.tables.items() if name not in request.tables}
@@ -144,7 +135,6 @@ def topped_up(installation: Installation, rebuild: Rebuild) -> Rebuild:
 
 
 def _at(installation: Installation, rebuild: Rebuild, newest: Snapshot) -> Rebuild:
-    """Bring the standby tables to the newest snapshot; return their rebuild."""
     standby = rebuild.standby(newest)
     if standby is None or standby.number == newest.number:
         return rebuild

@@ -16,7 +16,6 @@ import logging
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -63,21 +62,19 @@ def with_number_of_swap(
     table, version = standby.located(REJECTED_RECORDS), standby.tables[REJECTED_RECORDS.name]
     if not len(ids):
         return version, 0
-    change = partial(_numbered, ids, last.number + 1)
+    name = "snapshot"
+
+    def numbered(rows: pa.Table) -> pa.Table:
+        field, number = rows.schema.field(name), last.number + 1
+        changed = pc.if_else(_is_one_of(ids, rows), pa.scalar(number, field.type), rows[name])
+        return rows.set_column(rows.schema.get_field_index(name), field, changed)
 
     def has_some(path: str) -> bool:
         parts = parquet_files.parts(tables, table, path, _IDENTITY)
         return any(pc.any(_is_one_of(ids, part)).as_py() for part in parts)
 
-    files = {path: change for path in table_log.sizes(tables, table, version) if has_some(path)}
+    files = {path: numbered for path in table_log.sizes(tables, table, version) if has_some(path)}
     return commit_files(tables, table, version, files, run), len(ids)
-
-
-def _numbered(ids: pa.Array, number: int, rows: pa.Table) -> pa.Table:
-    name = "snapshot"
-    type_ = rows.schema.field(name).type
-    changed = pc.if_else(_is_one_of(ids, rows), pa.scalar(number, type_), rows[name])
-    return rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), changed)
 
 
 def _is_one_of(ids: pa.Array, rows: pa.Table) -> pa.ChunkedArray:

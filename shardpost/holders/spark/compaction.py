@@ -21,13 +21,14 @@ from typing import Any
 
 from shardpost import __version__
 from shardpost.delta.snapshot import NEVER, Scattered, Snapshot
+from shardpost.errors import shown
 from shardpost.holders import compaction
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.lost_tombstones import LastRead, require_certain
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import TopicState, Unread
-from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, ReadRecords
+from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.corrections import read_corrections
 from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import decoder_id, decoder_with
@@ -36,7 +37,6 @@ from shardpost.holders.spark.topic_update import (
     TopicUpdate,
     keep_rejected,
     reconciled,
-    report_uncertain,
     uncertain_keys,
     update_topic,
 )
@@ -65,7 +65,10 @@ def build_snapshot(
         read_ranges = few.falling_back_to(read_ranges) if few else read_ranges
         spark = driver.start_session(COMPACT_POSITIONS.name)
         records_of = partial(read_ranges, spark, kafka)
-        _require_tombstones_kept(state, unread, records_of)
+        if last := state.last_read:
+            may_have_lost = unread.may_have_lost(last, state.at)
+            counted = {one: records_of(unread.of_topic(one)).count() for one in may_have_lost}
+            unread.require_tombstones_kept(counted, last, state.at)
         run = CompactionRun(
             TableWriter.at_snapshot(spark, installation.tables, state.last, str(uuid.uuid4())),
             state.last,
@@ -84,18 +87,6 @@ def build_snapshot(
     return kafka_source.with_timestamp_fallback(build)
 
 
-def _require_tombstones_kept(state: TopicState, unread: Unread, records_of: ReadRecords) -> None:
-    """Raise TombstonesLostError if topics may have lost tombstones that no snapshot has read."""
-    last = state.last_read
-    if not last:
-        return
-    counted = {
-        topic: records_of(unread.of_topic(topic)).count()
-        for topic in unread.may_have_lost(last, state.at)
-    }
-    unread.require_tombstones_kept(counted, last, state.at)
-
-
 def _build(run: CompactionRun, state: TopicState) -> tuple[Snapshot, RunCounts]:
     unread = run.unread
     fold_layers(run)  # first: a fold that is not committed has then no row that is not
@@ -105,7 +96,14 @@ def _build(run: CompactionRun, state: TopicState) -> tuple[Snapshot, RunCounts]:
     if last := state.last_read:
         read = {update.source.topic: update.read for update in updates}
         unread.require_tombstones_kept(read, last, read_at)
-    done = replace(_run_counts(updates, retries), **_uncertain(run, updates, last, read_at))
+    done = RunCounts(
+        rejected=sum(update.rejected for update in updates),
+        retries=retries,
+        applied=sum(update.changes.retries for update in updates if update.changes),
+        without_effect=sum(update.without_effect for update in updates),
+        reconciled=sum(update.reconciled for update in updates),
+        **_uncertain(run, updates, last, read_at),
+    )
     for update in updates:
         keep_rejected(run, update)
     changes = (update.changes for update in updates if update.source.name == "positions")
@@ -165,16 +163,6 @@ def _update_topics(run: CompactionRun) -> tuple[list[TopicUpdate], int]:
         return updates, sum(correction.count for correction in corrections.values())
 
 
-def _run_counts(updates: Sequence[TopicUpdate], retries: int) -> RunCounts:
-    return RunCounts(
-        rejected=sum(update.rejected for update in updates),
-        retries=retries,
-        applied=sum(update.changes.retries for update in updates if update.changes),
-        without_effect=sum(update.without_effect for update in updates),
-        reconciled=sum(update.reconciled for update in updates),
-    )
-
-
 def _uncertain(
     run: CompactionRun, updates: Sequence[TopicUpdate], last: LastRead | None, read_at: datetime
 ) -> dict[str, Any]:
@@ -191,7 +179,14 @@ def _uncertain(
         require_certain(uncertain, last, read_at)
     uncertain = {topic: keys for topic, keys in uncertain.items() if keys.count}
     for topic, keys in uncertain.items():
-        report_uncertain(topic, keys)
+        for key in keys.keys:
+            text = "%s: key %s is left as it is: good records of it may be lost"
+            log.warning(text, topic, shown(key))
+        log.warning(
+            "%s: %d keys may have lost good records, behind which undecodable ones came; write new"
+            " records of them where they are wrong",
+            *(topic, keys.count),
+        )
     named = {topic: list(keys.keys) for topic, keys in uncertain.items()}
     return {"uncertain": sum(keys.count for keys in uncertain.values()), "uncertain_keys": named}
 

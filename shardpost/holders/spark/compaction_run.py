@@ -13,7 +13,7 @@ from shardpost.delta.query import OpenedTables
 from shardpost.delta.table import Table
 from shardpost.holders.model.record_order import COUNTS, Numbering, judged_by
 from shardpost.holders.model.unread import Unread
-from shardpost.holders.model.view_tables import INPUTS, SHARE_HOLDERS, InputTables
+from shardpost.holders.model.view_tables import INPUTS, InputTables
 from shardpost.holders.spark.table_writer import HoldersRun
 from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.kafka import Kafka
@@ -68,17 +68,7 @@ class CompactionRun(HoldersRun):
         return Numbering.of(self.generation(source), read, ends)
 
 
-def known_latest(run: CompactionRun, table: Table, latest: DataFrame) -> DataFrame:
-    """Return what is known of the keys of `latest`, each once: rows of their table."""
-    return _known(run, table, latest, "key")
-
-
-def known_holders(run: HoldersRun, touched: DataFrame) -> DataFrame:
-    """Return (client, positions) that are known of the touched clients; each is there once."""
-    return _known(run, SHARE_HOLDERS, touched, "client").select("client", "positions")
-
-
-def _known(run: HoldersRun, table: Table, rows: DataFrame, key: str) -> DataFrame:
+def known_rows(run: HoldersRun, table: Table, rows: DataFrame, key: str) -> DataFrame:
     """Return what the last snapshot has of the keys of rows, each once in that column."""
     if run.last is None:
         return delta_files.read_files(run.spark, table, ())

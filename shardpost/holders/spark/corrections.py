@@ -53,13 +53,25 @@ class Corrections:
             }
         )
         origins = self._origins(history, retries)
+        # The newest that has the retry's key, else the newest.
+        of_key = F.filter("origins", lambda origin: origin["key"].eqNullSafe(F.col("key")))
+        first, newest = (F.try_element_at(some, F.lit(1)) for some in (of_key, F.col("origins")))
         checked = (
             retries.join(F.broadcast(origins), [*COORDINATES], "left")
-            .withColumn("origin", _own_origin())
+            .withColumn("origin", F.coalesce(first, newest))
             .withColumn("reason", _reason(self.topic))
         )
         usable = checked.where("reason IS NULL").withColumn("seq", F.col("origin.seq"))
-        return usable.drop("reason", "origin", "origins"), _rejected(checked)
+        text = F.col("key").cast("string")
+        rejected = checked.where("reason IS NOT NULL").select(
+            F.when(F.is_valid_utf8(text), text).alias("key"),
+            *("partition", "offset", "timestamp", "value"),
+            F.lit(RecordKind.REJECTED.value).alias("kind"),
+            "reason",
+            *(F.col("key").alias("raw_key"), "headers"),
+            *map(F.col, RETRY_NAMES),
+        )
+        return usable.drop("reason", "origin", "origins"), rejected
 
     def _origins(self, history: DataFrame, retries: DataFrame) -> DataFrame:
         """Return (partition, offset, origins) of the records that are origins.
@@ -120,13 +132,6 @@ def _of_topic(records: DataFrame, topic: str, origins: Collection[str]) -> DataF
     )
 
 
-def _own_origin() -> Column:
-    """Return the newest of `origins` that has the retry's key, else the newest; null if none."""
-    of_key = F.filter("origins", lambda origin: origin["key"].eqNullSafe(F.col("key")))
-    first = F.lit(1)
-    return F.coalesce(F.try_element_at(of_key, first), F.try_element_at("origins", first))
-
-
 def _reason(topic: str) -> Column:
     """Return why a retry is rejected, given the origin that was found; null if it is not."""
     partition, offset = _quoted(letters.ORIGIN_PARTITION), _quoted(letters.ORIGIN_OFFSET)
@@ -148,26 +153,10 @@ def _quoted_key(name: str) -> Column:
     return F.coalesce(known, F.lit("none"))
 
 
-def _rejected(checked: DataFrame) -> DataFrame:
-    text = F.col("key").cast("string")
-    return checked.where("reason IS NOT NULL").select(
-        F.when(F.is_valid_utf8(text), text).alias("key"),
-        *("partition", "offset", "timestamp", "value"),
-        F.lit(RecordKind.REJECTED.value).alias("kind"),
-        "reason",
-        *(F.col("key").alias("raw_key"), "headers"),
-        *map(F.col, RETRY_NAMES),
-    )
-
-
-def _header(name: str) -> Column:
-    """Return the value of the last header of that name; null if there is none."""
-    own = F.filter("headers", lambda header: header["key"] == name)
-    return F.try_element_at(own, F.lit(-1))["value"]
-
-
 def _text(name: str) -> Column:
-    return _header(name).cast("string")
+    """Return the last header of that name as text; null if there is none."""
+    own = F.filter("headers", lambda header: header["key"] == name)
+    return F.try_element_at(own, F.lit(-1))["value"].cast("string")
 
 
 def _number(name: str) -> Column:

@@ -24,7 +24,7 @@ from shardpost.delta.table import LayeredVersion, text_literal
 from shardpost.holders.countries import count_unknown, exchanges_in, known_at, known_exchanges
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.as_of import changed_holders, position_sort_key
-from shardpost.holders.spark.compaction_run import FewRows, as_frame, known_holders, totals
+from shardpost.holders.spark.compaction_run import FewRows, as_frame, known_rows, totals
 from shardpost.holders.spark.held_positions import order_of
 from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
 from shardpost.kafka.partitioning import partition_of
@@ -48,21 +48,6 @@ def per_client(held: DataFrame) -> DataFrame:
     return deltas.groupBy("side.client").agg(
         F.collect_list(F.when(F.col("side.delta") > 0, F.col("position"))).alias("added"),
         F.collect_list(F.when(F.col("side.delta") < 0, F.col("position"))).alias("removed"),
-    )
-
-
-def updated_holders(touched: DataFrame, known: DataFrame) -> DataFrame:
-    """Return (client, positions, old_count) of the touched clients.
-
-    `touched` is as `per_client` returns it; `known` are (client, positions) that the table has of
-    them. `old_count` is how many positions each held before.
-    """
-    old = known.select("client", F.col("positions").alias("held"))
-    held = F.coalesce("held", F.array().cast("array<string>"))
-    return touched.join(old, "client", "left").select(
-        "client",
-        sorted_ids(F.array_union(F.array_except(held, "removed"), "added")).alias("positions"),
-        F.size(held).alias("old_count"),
     )
 
 
@@ -104,16 +89,6 @@ def list_changes(
     return dict(changes)
 
 
-def opened_by_exchange(rows: pa.Table, known: set[str]) -> Counter[str]:
-    """Return how many more are open than before on each exchange that is not known."""
-    more = Counter[str]()
-    for prefix, sign in (("", 1), ("old_", -1)):
-        is_open = pc.fill_null(rows[f"{prefix}is_open"], False)
-        for code in rows[f"{prefix}exchange"].filter(is_open).to_pylist():
-            more[code[:LONGEST_EXCHANGE]] += 0 if code in known else sign
-    return more
-
-
 # How many more clients hold than before, and how many more positions they hold.
 HoldersChange = tuple[int, int]
 
@@ -138,7 +113,12 @@ def update_holders(run: HoldersRun, changed: DataFrame | FewRows | None, opened:
     `changed` are the `changes` of positions, if any, by which so many more are open. The histories
     of positions and exchanges are up to date by then.
     """
-    exchanges, before = _exchanges(run), run.last.counts if run.last else Counts()
+    last, before = run.last, run.last.counts if run.last else Counts()
+    known_before = known_at(run.tables.where, last) if last else {}
+    known = known_exchanges(run.tables.where, run.tables.seen(t.EXCHANGES))
+    was_counted = exchanges_in(last.country, known_before) if last else set[str]()
+    counted = exchanges_in(run.country, known)
+    exchanges = _Exchanges(was_counted, counted, {*known_before}, {*known})
     holders, held = _update_lists(run, changed, exchanges)
     return replace(
         before,
@@ -160,8 +140,12 @@ def _unknown(
     if run.last and few and same and before.has_all:
         counts = Counter(before.unknown_exchanges)
         if changed is not None:
-            counts += opened_by_exchange(changed.rows, exchanges.known)
-        return UnknownExchanges.of(counts)
+            rows: pa.Table = changed.rows
+            for prefix, sign in (("", 1), ("old_", -1)):
+                is_open = pc.fill_null(rows[f"{prefix}is_open"], False)
+                for code in rows[f"{prefix}exchange"].filter(is_open).to_pylist():
+                    counts[code[:LONGEST_EXCHANGE]] += 0 if code in exchanges.known else sign
+        return UnknownExchanges.of(+counts)  # only those above 0
     return count_unknown(run.tables.where, run.tables.seen(t.POSITIONS, t.EXCHANGES))
 
 
@@ -197,7 +181,13 @@ def _write_few(run: HoldersRun, changed: FewRows, exchanges: _Exchanges) -> Hold
     }
     if lists:
         step("share_holders")
-        run.tables.append(t.SHARE_HOLDERS, _holder_rows(run, lists))
+        columns = {
+            "client": [*lists],
+            "positions": [*lists.values()],
+            "snapshot": [run.number] * len(lists),
+            "shard": [partition_of(client, run.shards) for client in lists],
+        }
+        run.tables.append(t.SHARE_HOLDERS, pa.table(columns, arrow_schema(t.SHARE_HOLDERS)))
     counts = {client: len(ids) for client, ids in known.items()}
     holders = sum(bool(ids) - bool(counts.get(client)) for client, ids in lists.items())
     return holders, sum(len(ids) - counts.get(client, 0) for client, ids in lists.items())
@@ -223,24 +213,6 @@ def _known_lists(run: HoldersRun, clients: list[str]) -> dict[str, pa.Array] | N
             return None
         known |= zip(batch["client"].to_pylist(), (one.values for one in lists), strict=True)
     return known
-
-
-def _holder_rows(run: HoldersRun, lists: dict[str, list[str]]) -> pa.Table:
-    columns = {
-        "client": [*lists],
-        "positions": [*lists.values()],
-        "snapshot": [run.number] * len(lists),
-        "shard": [partition_of(client, run.shards) for client in lists],
-    }
-    return pa.table(columns, arrow_schema(t.SHARE_HOLDERS))
-
-
-def _exchanges(run: HoldersRun) -> _Exchanges:
-    last, tables = run.last, run.tables
-    before = known_at(tables.where, last) if last else {}
-    now = known_exchanges(tables.where, tables.seen(t.EXCHANGES))
-    was_counted = exchanges_in(last.country, before) if last else set[str]()
-    return _Exchanges(was_counted, exchanges_in(run.country, now), {*before}, {*now})
 
 
 def _held(run: HoldersRun, changed: DataFrame | None, exchanges: _Exchanges) -> DataFrame | None:
@@ -271,7 +243,13 @@ def _write_holders(run: HoldersRun, changed: DataFrame, *, few: bool) -> Holders
         [held] = totals(run.tables.rows_of(written), "size(positions)")
         return written.non_null("client"), held
     touched = touched.persist(StorageLevel.MEMORY_AND_DISK)
-    updated = updated_holders(touched, known_holders(run, touched))
+    known = known_rows(run, table, touched, "client")
+    known = known.select("client", F.col("positions").alias("known"))
+    held_before = F.coalesce("known", F.array().cast("array<string>"))
+    now = sorted_ids(F.array_union(F.array_except(held_before, "removed"), "added"))
+    updated = touched.join(known, "client", "left").select(
+        "client", now.alias("positions"), F.size(held_before).alias("old_count")
+    )
     updated = updated.persist(StorageLevel.MEMORY_AND_DISK)
     holders, held = totals(
         updated,

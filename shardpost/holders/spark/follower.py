@@ -153,17 +153,13 @@ class Follower:
 
     def _turn_as_asked(self) -> JobResult:
         """Compact once; what a person confirmed holds for one snapshot, even if more fails."""
-        asked = self._asked
-        before = (
-            None if asked == CompactionRequest() else snapshots.newest(self._installation.tables)
-        )
+        asked, tables = self._asked, self._installation.tables
+        is_asked = asked != CompactionRequest()
+        before = snapshots.newest(tables) if is_asked else None
         try:
             result = self._turn(self._installation, asked)
         except Exception:
-            if (
-                asked != CompactionRequest()
-                and snapshots.newest(self._installation.tables) != before
-            ):
+            if is_asked and snapshots.newest(tables) != before:
                 self._asked = CompactionRequest(take_over=asked.take_over)
             raise
         self._asked = CompactionRequest()
@@ -220,15 +216,12 @@ class Follower:
         except ShardpostError as error:  # a store that does not answer, as a turn would find it
             self._tell(error)
             return None
-        return (
-            f"{successor.holder} follows since {successor.since:%H:%M:%S} UTC"
-            if successor
-            else None
-        )
+        if successor is None:
+            return None
+        return f"{successor.holder} follows since {successor.since:%H:%M:%S} UTC"
 
 
 def _release() -> None:
-    """Let go of what a turn kept in memory."""
     if spark := SparkSession.getActiveSession():
         spark.catalog.clearCache()
 

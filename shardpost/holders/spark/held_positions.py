@@ -82,15 +82,17 @@ def held_positions(
     for table in RELATIONS:
         frame = read(spark, tables, snapshot.located(table), version_at(snapshot, table))
         frame.createOrReplaceTempView(table.name)
-    few = _changed(tables, snapshot, as_of) <= run_size.THRESHOLDS.broadcast_keys
-    held = spark.sql(counted_positions(snapshot.country, as_of, few_changed=few))
-    return held.groupBy("client").agg(_in_order_of_ids().alias("positions"))
-
-
-def _changed(tables: Tables, snapshot: Snapshot, as_of: datetime) -> int:
-    """Count the positions that have changed since: most often few, and that without a JVM."""
+    # Most often few have changed since; they are counted without a JVM.
     sql = f"SELECT count(*) AS n FROM positions c WHERE {changed_since(as_of)}"  # noqa: S608
-    return int(rows(tables, sql, at_snapshot(snapshot, POSITIONS))[0]["n"])
+    [changed] = rows(tables, sql, at_snapshot(snapshot, POSITIONS))
+    few = changed["n"] <= run_size.THRESHOLDS.broadcast_keys
+    held = spark.sql(counted_positions(snapshot.country, as_of, few_changed=few))
+    ranked = F.struct(*order_of(F.col("position")), *POSITION_FIELDS)
+    in_order = F.transform(
+        F.sort_array(F.collect_list(ranked)),
+        lambda row: F.struct(*(row[name] for name in POSITION_FIELDS)),
+    )
+    return held.groupBy("client").agg(in_order.alias("positions"))
 
 
 def contacts(spark: SparkSession, tables: Tables, snapshot: Snapshot) -> DataFrame:
@@ -250,11 +252,3 @@ def late_positions(
     counted = counted_positions(country, as_of)
     rows = opened.query(f"SELECT {columns} FROM ({counted}) u WHERE {condition}")  # noqa: S608
     return LatePositions(rows, None if is_any else opened.query(keys).column("key"))
-
-
-def _in_order_of_ids() -> Column:
-    ranked = F.struct(*order_of(F.col("position")), *POSITION_FIELDS)
-    return F.transform(
-        F.sort_array(F.collect_list(ranked)),
-        lambda row: F.struct(*(row[name] for name in POSITION_FIELDS)),
-    )

@@ -116,41 +116,30 @@ def append_originals(
 def _in_order(
     run: CompactionRun, source: InputTopic, numbering: Numbering, written: Written
 ) -> Appended:
-    """Return rows that were just appended; those of scattered keys are numbered again."""
+    """Return rows that were just appended; those of scattered keys are numbered by time."""
     lowest = written.minimum("seq")
     if lowest is None or lowest >= numbering.of_homes:
         is_current = lowest is None or lowest >= numbering.of_current
         return Appended(run.tables, written, in_current_partition=is_current)
-    if not _has_scattered(run, source, numbering):
-        return Appended(run.tables, written)
+    table = source.tables.history
+    if run.few:  # asked without Spark whether there are scattered keys
+        history = run.tables.located(table)
+        sql = scattered_keys(numbering, f"h.snapshot = {run.number}").format(records=history.name)
+        at = {history: run.tables.versions[history.name]}
+        if not query.rows(run.tables.where, f"{sql} LIMIT 1", at):
+            return Appended(run.tables, written)
     rows = run.tables.rows_of(written)
     scattered = run.spark.sql(scattered_keys(numbering, "true"), records=rows)
     scattered = scattered.persist(StorageLevel.MEMORY_AND_DISK)
     if not scattered.count():
         return Appended(run.tables, written)
-    ordered = _by_time(run, numbering, rows)
-    table, coalesce = source.tables.history, run.few
-    rewritten = run.tables.rewrite(table, written, ordered, coalesce=coalesce)
-    return Appended(run.tables, rewritten, scattered=scattered)
-
-
-def _has_scattered(run: CompactionRun, source: InputTopic, numbering: Numbering) -> bool:
-    """Tell whether keys may be scattered; of a few records, that is asked without Spark."""
-    if not run.few:
-        return True
-    history = run.tables.located(source.tables.history)
-    sql = scattered_keys(numbering, f"h.snapshot = {run.number}").format(records=history.name)
-    at = {history: run.tables.versions[history.name]}
-    return bool(query.rows(run.tables.where, f"{sql} LIMIT 1", at))
-
-
-def _by_time(run: CompactionRun, numbering: Numbering, rows: DataFrame) -> DataFrame:
-    """Return rows of a history, those of scattered keys with their numbers by time."""
     numbers = run.spark.sql(by_time(numbering, "true"), records=rows)
     numbers = numbers.select(*COORDINATES, F.col("seq").alias("by_time"))
     numbers = F.broadcast(numbers) if run.few else numbers
     both = rows.join(numbers, [*COORDINATES], "left")
-    return both.withColumn("seq", F.coalesce("by_time", "seq")).drop("by_time")
+    ordered = both.withColumn("seq", F.coalesce("by_time", "seq")).drop("by_time")
+    rewritten = run.tables.rewrite(table, written, ordered, coalesce=run.few)
+    return Appended(run.tables, rewritten, scattered=scattered)
 
 
 def append_corrections(
@@ -221,26 +210,9 @@ def analyzed_once(
 
     The arguments are hashable, and equal ones give equal transforms.
     """
-    known = _over_no_rows(rows.sparkSession, rows.schema.json(), transform, arguments)
-    return _put_over(known, rows)
-
-
-@lru_cache(maxsize=16)
-def _over_no_rows(
-    spark: SparkSession,
-    schema: str,
-    transform: Callable[..., DataFrame],
-    arguments: tuple[Any, ...],
-) -> DataFrame:
-    # All may be null: a plan leaves out to ask for nulls where there is none.
-    fields = StructType.fromJson(json.loads(schema)).fields
-    columns = StructType([StructField(field.name, field.dataType) for field in fields])
-    return transform(spark.createDataFrame([], columns), *arguments)
-
-
-def _put_over(known: DataFrame, rows: DataFrame) -> DataFrame:
-    """Return the plan of one frame over the rows of another, in the place of its own."""
     spark = rows.sparkSession
+    known = _over_no_rows(spark, rows.schema.json(), transform, arguments)
+    # Its plan over these rows, in the place of its own.
     jvm: Any = spark.sparkContext._jvm
     catalyst = jvm.org.apache.spark.sql.catalyst
     no_names = jvm.PythonUtils.toSeq([])
@@ -267,6 +239,19 @@ def _put_over(known: DataFrame, rows: DataFrame) -> DataFrame:
         plan = step.withNewChildren(jvm.PythonUtils.toSeq([plan]))
     made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
     return ClassicDataFrame(made, spark)
+
+
+@lru_cache(maxsize=16)
+def _over_no_rows(
+    spark: SparkSession,
+    schema: str,
+    transform: Callable[..., DataFrame],
+    arguments: tuple[Any, ...],
+) -> DataFrame:
+    # All may be null: a plan leaves out to ask for nulls where there is none.
+    fields = StructType.fromJson(json.loads(schema)).fields
+    columns = StructType([StructField(field.name, field.dataType) for field in fields])
+    return transform(spark.createDataFrame([], columns), *arguments)
 
 
 def _analyzed(frame: DataFrame) -> Any:

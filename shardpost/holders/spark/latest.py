@@ -34,13 +34,13 @@ from shardpost.holders.spark.compaction_run import (
     FewRows,
     InputTopic,
     as_frame,
-    known_latest,
+    known_rows,
     totals,
 )
 from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.history import Appended
 from shardpost.kafka import offsets, topic_metadata
-from shardpost.kafka.coordinates import Coordinates, OffsetRange
+from shardpost.kafka.coordinates import Coordinates
 from shardpost.logs import step
 from shardpost.spark import run_size
 from shardpost.spark.delta_files import read_files
@@ -134,7 +134,7 @@ def changed_latest(run: CompactionRun, source: InputTopic, newest: DataFrame) ->
 def _compared(run: CompactionRun, source: InputTopic, newest: DataFrame) -> DataFrame:
     table = source.tables.latest
     sql = compared(table, run.numbering(source))
-    return run.spark.sql(sql, newest=newest, known=known_latest(run, table, newest))
+    return run.spark.sql(sql, newest=newest, known=known_rows(run, table, newest, "key"))
 
 
 def few_changes(run: CompactionRun, source: InputTopic) -> Changes:
@@ -214,8 +214,15 @@ def close_superseded(
     latest, history = source.tables.latest, source.tables.history
     highest = highest_read(run.tables.read(latest), run.tables.read(history))
     gone = without(highest, _visible(run, source), lowest).persist(StorageLevel.MEMORY_AND_DISK)
-    if gone.count() and (newer := _after(run, source)):  # asked for when all else was read
-        gone = gone.join(_keys(run, source, newer), "key", "left_anti")
+    if gone.count():
+        # What came after the ends of the run, in new partitions too: asked for when all else was
+        # read. An undecodable record says nothing of its key.
+        counts = topic_metadata.partition_counts(run.kafka, [source.topic])
+        marks = offsets.watermarks(run.kafka, counts, committed=True)
+        if newer := ranges_to_read(run.unread.ends, marks):
+            records = decoded(run.records_of(newer), source.tables.fields)
+            keys = records.where(F.col("kind") != RecordKind.REJECTED.value).select("key")
+            gone = gone.join(keys, "key", "left_anti")
     step(f"{source.name} closing")
     written = run.tables.append(history, _closing(run, source, gone), coalesce=True)
     if not written.rows:
@@ -265,21 +272,7 @@ def _visible(run: CompactionRun, source: InputTopic) -> DataFrame:
     return records.select(F.col("key").cast("string").alias("key"), "partition", "offset")
 
 
-def _after(run: CompactionRun, source: InputTopic) -> list[OffsetRange]:
-    """Return what came to the topic after the ends of the run, in new partitions too."""
-    counts = topic_metadata.partition_counts(run.kafka, [source.topic])
-    marks = offsets.watermarks(run.kafka, counts, committed=True)
-    return ranges_to_read(run.unread.ends, marks)
-
-
-def _keys(run: CompactionRun, source: InputTopic, ranges: list[OffsetRange]) -> DataFrame:
-    """Return the keys of decodable records: an undecodable one says nothing of its key."""
-    records = decoded(run.records_of(ranges), source.tables.fields)
-    return records.where(F.col("kind") != RecordKind.REJECTED.value).select("key")
-
-
 def _closing(run: CompactionRun, source: InputTopic, gone: DataFrame) -> DataFrame:
-    """Return the rows of the history that close those keys."""
     reconciliation = run.unread.reconciliation
     assert reconciliation is not None  # noqa: S101 - else nothing is closed
     closes_at = F.lit(reconciliation.closes_at[source.topic])

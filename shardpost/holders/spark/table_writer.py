@@ -250,10 +250,16 @@ def fold_layers(run: HoldersRun, own: Collection[str] | None = None) -> None:
         if not isinstance(version, LayeredVersion):
             continue
         located, runs = run.tables.located(table), run.number - version.folded
-        most, least = _bounds(run.tables.where, located, version)
+        # By statistics alone, at most and at least: of files that also have rows of before, all of
+        # them are counted.
+        tables, source = run.tables.where, located.layer_source
+        files = table_log.files_after(tables, source, version.source, version.folded)
+        most = sum(files.values())
+        least = sum(table_log.rows(tables, located, version.version).values())
+        least -= most if source == located else 0
         if not FOLDING.is_due(records=most, rows=least, runs=runs):
             continue
-        records, stored = _sizes(run.tables.where, located, version)
+        records, stored = _sizes(tables, located, version)
         if FOLDING.is_due(records=records, rows=stored, runs=runs):
             step(f"{table.name} fold")
             said = (table.name, records, runs, stored)
@@ -262,24 +268,12 @@ def fold_layers(run: HoldersRun, own: Collection[str] | None = None) -> None:
             run.tables.fold(table, records)
 
 
-def _bounds(tables: Tables, table: Table, version: LayeredVersion) -> tuple[int, int]:
-    """Return how many records the layer has at most, and how many rows the files at least.
-
-    By statistics alone: of files that also have rows of before, all of them are counted.
-    """
-    source = table.layer_source
-    most = sum(table_log.files_after(tables, source, version.source, version.folded).values())
-    rows = sum(table_log.rows(tables, table, version.version).values())
-    return most, rows - most if source == table else rows
-
-
 def _sizes(tables: Tables, table: Table, version: LayeredVersion) -> tuple[int, int]:
     """Return how many records the layer has, and how many rows the files."""
     source = table.layer_source
     records = _count(tables, source, version.source, f"snapshot > {version.folded}")
-    if source == table:
-        return records, _count(tables, table, version.version, f"snapshot <= {version.folded}")
-    return records, _count(tables, table, version.version, "true")
+    condition = f"snapshot <= {version.folded}" if source == table else "true"
+    return records, _count(tables, table, version.version, condition)
 
 
 def _count(tables: Tables, table: Table, version: int, condition: str) -> int:

@@ -56,58 +56,6 @@ def rejected_of(history: DataFrame, topic: str) -> DataFrame:
     )
 
 
-def report_rejected(topic: str, count: int, rejected: DataFrame) -> None:
-    """Log up to MAX_NAMED rejected records with their reasons, and the number of all."""
-    some = rejected.select("topic", "partition", "offset", "reason")
-    for *found, reason in some.orderBy("topic", "partition", "offset").limit(MAX_NAMED).collect():
-        log.warning("%s: %s", Coordinates(*found), one_line(reason))
-    unnamed = f", {count - MAX_NAMED} of them not named here" if count > MAX_NAMED else ""
-    log.warning(
-        "%s: %d records rejected%s; they are kept whole in the table rejected_records",
-        *(topic, count, unnamed),
-    )
-
-
-def report_without_effect(topic: str, count: int, retried: DataFrame, changed: DataFrame) -> None:
-    """Log up to MAX_NAMED decodable retries that are not the latest of their key, and the number.
-
-    `retried` are rows of a history; `changed` are those of the `Changes`.
-    """
-    same = ["key", "partition", "offset", "retry_offset"]
-    applied = changed.where(F.col("retry_offset").isNotNull()).select(*same)
-    decodable = retried.where(F.col("kind") != RecordKind.REJECTED.value)
-    others = decodable.join(F.broadcast(applied), same, "left_anti")
-    named = others.select(*RETRY_NAMES, "partition", "offset").orderBy(*RETRY_NAMES)
-    for *retry, partition, offset in named.limit(MAX_NAMED).collect():
-        origin = Coordinates(topic, partition, offset)
-        log.warning("%s: corrects %s without effect", Coordinates(*retry), origin)
-    log.warning("%s: %d corrections without effect: a later record counts", topic, count)
-
-
-def report_uncertain(topic: str, uncertain: NamedKeys) -> None:
-    """Log up to MAX_NAMED keys whose good records may be lost, and the number of all."""
-    for key in uncertain.keys:
-        log.warning(
-            "%s: key %s is left as it is: good records of it may be lost", topic, shown(key)
-        )
-    log.warning(
-        "%s: %d keys may have lost good records, behind which undecodable ones came; write new"
-        " records of them where they are wrong",
-        *(topic, uncertain.count),
-    )
-
-
-def report_scattered(topic: str, scattered: NamedKeys) -> None:
-    """Log up to MAX_NAMED keys that several partitions have records of, and the number of all."""
-    for key in scattered.keys:
-        log.warning("%s: key %s has records in several partitions", topic, shown(key))
-    log.warning(
-        "%s: %d keys have records in several partitions, which added partitions do not explain."
-        " What is read later wins; among records first read by the same run, timestamps decide: %s",
-        *(topic, scattered.count, ONE_PARTITIONER),
-    )
-
-
 @dataclass(frozen=True)
 class TopicUpdate:
     """The new records of a topic, in its history, and what they changed.
@@ -143,7 +91,12 @@ def update_topic(
     originals = append_originals(run, source, ranges) if ranges else None
     corrected = append_corrections(run, source, corrections) if corrections else None
     step(f"{source.name} table")
-    changes = _changes(run, source, originals, corrected)
+    table = source.tables.latest
+    if run.few and run.unread.reconciliation is None and not run.tables.is_empty(table):
+        changes = few_changes(run, source)
+    else:
+        newest = newest_of_run(run, originals, corrected, total_size(ranges))
+        changes = changed_latest(run, source, newest)
     appended = [rows for rows in (originals, corrected) if rows]
     return TopicUpdate(
         source,
@@ -156,16 +109,6 @@ def update_topic(
     )
 
 
-def _changes(
-    run: CompactionRun, source: InputTopic, originals: Appended | None, corrected: Appended | None
-) -> Changes:
-    table = source.tables.latest
-    if run.few and run.unread.reconciliation is None and not run.tables.is_empty(table):
-        return few_changes(run, source)
-    offsets_read = total_size(run.unread.of_topic(source.topic))
-    return changed_latest(run, source, newest_of_run(run, originals, corrected, offsets_read))
-
-
 def _scattered(
     run: CompactionRun, source: InputTopic, originals: Appended | None, changes: Changes
 ) -> NamedKeys:
@@ -175,7 +118,13 @@ def _scattered(
         return NamedKeys()
     keys = as_frame(run, changes.rows).where("moved > 0").select("key")
     found = named_keys(keys if together is None else keys.unionByName(together))
-    report_scattered(source.topic, found)
+    for key in found.keys:
+        log.warning("%s: key %s has records in several partitions", source.topic, shown(key))
+    log.warning(
+        "%s: %d keys have records in several partitions, which added partitions do not explain."
+        " What is read later wins; among records first read by the same run, timestamps decide: %s",
+        *(source.topic, found.count, ONE_PARTITIONER),
+    )
     return found
 
 
@@ -205,17 +154,35 @@ def _without_effect(
     if corrections is None or corrected is None:
         return 0
     count = corrections.count - corrected.rejected - changes.retries
-    if count:
-        report_without_effect(topic, count, corrected.rows, as_frame(run, changes.rows))
+    if not count:
+        return 0
+    same = ["key", "partition", "offset", "retry_offset"]
+    changed = as_frame(run, changes.rows)
+    applied = changed.where(F.col("retry_offset").isNotNull()).select(*same)
+    decodable = corrected.rows.where(F.col("kind") != RecordKind.REJECTED.value)
+    others = decodable.join(F.broadcast(applied), same, "left_anti")
+    named = others.select(*RETRY_NAMES, "partition", "offset").orderBy(*RETRY_NAMES)
+    for *retry, partition, offset in named.limit(MAX_NAMED).collect():
+        origin = Coordinates(topic, partition, offset)
+        log.warning("%s: corrects %s without effect", Coordinates(*retry), origin)
+    log.warning("%s: %d corrections without effect: a later record counts", topic, count)
     return count
 
 
 def keep_rejected(run: CompactionRun, update: TopicUpdate) -> None:
-    """Store the rejected records of an update whole, and log them."""
-    if not update.rejected:
+    """Store the rejected records of an update whole, and log up to MAX_NAMED with their reasons."""
+    topic, count = update.source.topic, update.rejected
+    if not count:
         return
-    whole = rejected_of(update.new, update.source.topic)
-    report_rejected(update.source.topic, update.rejected, whole)
+    whole = rejected_of(update.new, topic)
+    some = whole.select("topic", "partition", "offset", "reason")
+    for *found, reason in some.orderBy("topic", "partition", "offset").limit(MAX_NAMED).collect():
+        log.warning("%s: %s", Coordinates(*found), one_line(reason))
+    unnamed = f", {count - MAX_NAMED} of them not named here" if count > MAX_NAMED else ""
+    log.warning(
+        "%s: %d records rejected%s; they are kept whole in the table rejected_records",
+        *(topic, count, unnamed),
+    )
     run.tables.append(view_tables.REJECTED_RECORDS, whole)
 
 
@@ -226,16 +193,17 @@ def uncertain_keys(
     topic = update.source.topic
     ranges, compaction = run.unread.of_topic(topic), run.unread.compactions[topic]
     has_holes = update.read < total_size(ranges)
-    if not (update.rejected and has_holes):
-        return NamedKeys()
-    if not compaction.may_have_superseded(last, now):
+    if not (update.rejected and has_holes and compaction.may_have_superseded(last, now)):
         return NamedKeys()
     new = update.new
     suspect = undecodable_only(new, now - compaction.lag)
     suspect = behind_holes(suspect, new, ranges).persist(StorageLevel.MEMORY_AND_DISK)
     if not suspect.count():
         return NamedKeys()
-    visible_ranges = _visible_ranges(run, topic)
+    counts, ends = {topic: run.partitions[topic]}, run.unread.ends[topic]
+    marks = offsets.watermarks(run.kafka, counts, committed=True)[topic]
+    all_ranges = [OffsetRange(topic, one, low, ends[one]) for one, (low, _) in marks.items()]
+    visible_ranges = [range_ for range_ in all_ranges if range_.size > 0]
     driver.plan_for(run.spark, total_size(visible_ranges))
     visible = run.records_of(visible_ranges)
     return named_keys(maybe_cleaned(suspect, visible).select("key"))
@@ -281,12 +249,3 @@ def maybe_cleaned(bad: DataFrame, visible: DataFrame) -> DataFrame:
     with_dirty = bad.join(F.broadcast(dirty), "partition", "left")
     is_dirty = F.coalesce(F.col("dirty_from") <= F.col("offset"), F.lit(False))
     return with_dirty.where(~is_dirty).drop("dirty_from")
-
-
-def _visible_ranges(run: CompactionRun, topic: str) -> list[OffsetRange]:
-    """Return all offsets of an input up to the ends of the run."""
-    counts = {topic: run.partitions[topic]}
-    marks = offsets.watermarks(run.kafka, counts, committed=True)[topic]
-    ends = run.unread.ends[topic]
-    ranges = [OffsetRange(topic, number, low, ends[number]) for number, (low, _) in marks.items()]
-    return [range_ for range_ in ranges if range_.size > 0]

@@ -141,6 +141,12 @@ LINE = 240  # characters of a sample: a client may hold very much
 def question(number: int, difference: Difference) -> str:
     """Return what rebuild `number` changes, and what the answers mean."""
     old, new = difference.old, difference.new
+    # Airflow shows a block of code as one line, so each is a piece of code; none may end its own.
+    pieces = [line.replace("`", "'") for line in samples(difference)]
+    sampled = ["Nothing differs."]
+    if pieces:
+        listed = (f"- `{piece}`" for piece in pieces)
+        sampled = ["Samples (`shardpost rebuild diff` has more):", "", *listed]
     rows = (
         f"| {TITLES[name]} | {' | '.join(f'{n:,}' for n in vars(counts).values())} |"
         f" {counts.share:.2%} |"
@@ -156,7 +162,8 @@ def question(number: int, difference: Difference) -> str:
             *rows,
             "",
             *(f"- {line}" for line in difference.lines_not_compared()),
-            *_sampled(difference),
+            *sampled,
+            "",
             "- **Swap** adds what came since, puts the new tables in use by one commit, and"
             " publishes the lists that differ. The old ones are kept: `shardpost rebuild"
             " rollback`, or"
@@ -176,12 +183,3 @@ def samples(difference: Difference) -> list[str]:
         shown[next((kind for kind in kinds if kind in sample), "other")].append(sample)
     some = (sample for of_kind in shown.values() for sample in of_kind[:SAMPLES])
     return [single_line(difference.sample_line(sample), LINE) for sample in some]
-
-
-def _sampled(difference: Difference) -> list[str]:
-    if not (lines := samples(difference)):
-        return ["Nothing differs.", ""]
-    # Airflow shows a block of code as one line, so each is a piece of code; none may end its own.
-    pieces = (line.replace("`", "'") for line in lines)
-    listed = [f"- `{piece}`" for piece in pieces]
-    return ["Samples (`shardpost rebuild diff` has more):", "", *listed, ""]

@@ -119,19 +119,16 @@ class Build:
         self.tables.append(t.REJECTED_RECORDS, rejected)
 
     def _latest(self, source: InputTopic) -> None:
-        history = self.tables.read(source.tables.history)
-        newest = highest_of_keys(history)
-        if self.pinned.generations.get(source.name, 0) or self._has_ties(source):
+        history = source.tables.history
+        newest = highest_of_keys(self.tables.read(history))
+        # Records that are not of its own topic may share their place with others.
+        sql = f"SELECT 1 FROM {history.name} h WHERE NOT ({_OF_TOPIC}) LIMIT 1"  # noqa: S608 - ours
+        at = {self.tables.located(history): self.tables.versions[history.name]}
+        was_recreated = self.pinned.generations.get(source.name, 0) > 0
+        if was_recreated or rows(self.installation.tables, sql, at):
             newest = self.tables.spark.sql(newest_of_keys(), records=newest.drop("is_open"))
         newest = newest.select(*source.tables.latest.names)
         self.tables.write_first(source.tables.latest, newest, coalesce=False)
-
-    def _has_ties(self, source: InputTopic) -> bool:
-        """Tell whether records of a history may share their place: those not of its own topic."""
-        history = source.tables.history
-        sql = f"SELECT 1 FROM {history.name} h WHERE NOT ({_OF_TOPIC}) LIMIT 1"  # noqa: S608 - ours
-        at = {self.tables.located(history): self.tables.versions[history.name]}
-        return bool(rows(self.installation.tables, sql, at))
 
     def _holders(self) -> None:
         for table in (t.POSITIONS, t.EXCHANGES):
@@ -140,12 +137,6 @@ class Build:
         holders = held.select("client", fold.sorted_ids(F.col("positions")).alias("positions"))
         rows_ = fold.as_holder_rows(self.tables, holders, self.pinned.shards)
         self.tables.write_first(t.SHARE_HOLDERS, rows_, coalesce=False)
-
-
-REPLACED = (
-    "That happened while the tables were built of it: drop them with `shardpost rebuild drop`, and"
-    " rebuild from the history: `--from history`"
-)
 
 
 def build(installation: Installation, rebuild: Rebuild, pinned: Snapshot) -> Rebuild:
@@ -169,8 +160,7 @@ def _build(
         kafka = KafkaHistories(
             installation.kafka, pinned, tables, partial(read_ranges, spark, installation.kafka), low
         )
-    work = Build(installation, rebuild, pinned, tables, kafka)
-    units = [*work.units()]
+    units = [*Build(installation, rebuild, pinned, tables, kafka).units()]
     driver.divide_shuffles(spark, max((unit.records for unit in units), default=0))
     before = rebuild.progress
     if {*HISTORIES} <= {*own}:
@@ -195,7 +185,11 @@ def _build(
         log.info("rebuild %d: %s: %s", rebuild.number, unit.name, done.summary())
     candidate = replace(rebuild.candidate, counts=counted(installation.tables, rebuild.candidate))
     if kafka:
-        require_same(installation.kafka, pinned, kafka.low, REPLACED)
+        advice = (
+            "That happened while the tables were built of it: drop them with `shardpost rebuild"
+            " drop`, and rebuild from the history: `--from history`"
+        )
+        require_same(installation.kafka, pinned, kafka.low, advice)
         gone = (*rebuild.missing, *_superseded(installation, rebuild, pinned))
         rebuild = replace(rebuild, missing=gone)
         if gone:

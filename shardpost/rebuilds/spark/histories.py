@@ -10,7 +10,6 @@ units that are done.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from itertools import chain
 
@@ -64,18 +63,16 @@ def is_erased(kind: Column, value: Column, reason: Column) -> Column:
     return of_upsert | ((kind == RecordKind.REJECTED.value) & (reason == ERASED))
 
 
-_KNOWN_OF = (*_PLACE, KNOWN_SEQ, KNOWN_SNAPSHOT, "was_erased")
-
-
 def _known(rows: DataFrame, partition: str, offset: str) -> DataFrame:
     """Return one row for each place, of the record that was read there last."""
-    columns = ("seq", "snapshot", _was_erased().alias("erased"))
-    last = F.max_by(F.struct(*columns), "snapshot").alias("last")
-    by_place = rows.groupBy(partition, offset).agg(last)
-    names = (partition, offset, "last.seq", "last.snapshot", "last.erased")
-    return by_place.select(
-        *(F.col(name).alias(known) for name, known in zip(names, _KNOWN_OF, strict=True))
+    known = F.struct(
+        F.col("seq").alias(KNOWN_SEQ),
+        F.col("snapshot").alias(KNOWN_SNAPSHOT),
+        _was_erased().alias("was_erased"),
     )
+    by_place = rows.groupBy(partition, offset).agg(F.max_by(known, "snapshot").alias("last"))
+    place = F.col(partition).alias("partition"), F.col(offset).alias("offset")
+    return by_place.select(*place, "last.*")
 
 
 def _was_erased() -> Column:
@@ -94,32 +91,24 @@ def decoded_again(rows: DataFrame, tables: InputTables) -> DataFrame:
     key, retries of an unknown origin, and records whose contact was erased.
     """
     made = [name for name in tables.history.names if name not in _AS_THEY_ARE]
-    former = F.struct(*(F.col(name) for name in made)).alias(_KEPT)
+    former = F.struct(*made).alias(_KEPT)
     key = F.coalesce("raw_key", F.col("key").cast("binary")).alias("key")
     again = decoded(
         rows.select(key, "headers", *_AS_THEY_ARE, former), tables.fields, (*_ORDER, _KEPT)
     )
-    kept = _is_kept()
+    kind = F.col(f"{_KEPT}.kind")
+    is_rejected = kind == RecordKind.REJECTED.value
+    without_origin = is_rejected & F.col("retry_offset").isNotNull() & F.col("seq").isNull()
+    gone = is_erased(kind, F.col("value"), F.col(f"{_KEPT}.reason"))
+    kept = F.coalesce((kind == RecordKind.RECONCILED.value) | without_origin | gone, F.lit(False))
     return again.select(
         *(
-            F.when(kept, _former(name)).otherwise(F.col(name)).alias(name)
+            F.when(kept, F.col(f"{_KEPT}.{name}")).otherwise(F.col(name)).alias(name)
             if name in made
             else F.col(name)
             for name in tables.history.names
         )
     )
-
-
-def _former(name: str) -> Column:
-    return F.col(f"{_KEPT}.{name}")
-
-
-def _is_kept() -> Column:
-    kind, reason = _former("kind"), _former("reason")
-    is_rejected = kind == RecordKind.REJECTED.value
-    without_origin = is_rejected & F.col("retry_offset").isNotNull() & F.col("seq").isNull()
-    gone = is_erased(kind, F.col("value"), reason)
-    return F.coalesce((kind == RecordKind.RECONCILED.value) | without_origin | gone, F.lit(False))
 
 
 @dataclass(frozen=True)
@@ -167,7 +156,6 @@ class KafkaHistories:
         self.tables.append(history, self._in_use(history).where(_was_erased()))
 
     def _in_use(self, history: Table) -> DataFrame:
-        """Return a history as the pinned snapshot has it."""
         located, version = self.pinned.located(history), self.pinned.tables[history.name]
         return delta_files.read(self.tables.spark, self.tables.where, located, version)
 
@@ -180,10 +168,10 @@ class KafkaHistories:
         records = self.records_of(ranges)
         history, (topic,) = source.tables.history, {range_.topic for range_ in ranges}
         first, until = min(r.first for r in ranges), max(r.until for r in ranges)
+        lowest = lowest_of(self.pinned.generations.get(source.name, 0))
         if topic == source.topic:
             in_use = self._in_use(history).where(F.col("offset").between(first, until))
             # Of a topic that was recreated, only the records of this generation.
-            lowest = lowest_of(self.pinned.generations.get(source.name, 0))
             is_of_it = F.coalesce(F.col("seq") >= F.lit(lowest), F.lit(True))
             is_record = (F.col("kind") != RecordKind.RECONCILED.value) & is_of_it
             known = _known(in_use.where(F.col("retry_offset").isNull() & is_record), *_PLACE)
@@ -194,18 +182,13 @@ class KafkaHistories:
         if self._may_be_erased(history):
             found = found.where(~F.col("was_erased"))  # nor pruned: of these nothing is known
         if topic == source.topic and self.pinned.history_from is not None:
-            found = found.withColumn(KNOWN_SEQ, self._or_pruned(source, self.pinned.history_from))
+            # The order of a record that was pruned is unknown: it is below all that is known, as
+            # what superseded it is.
+            below = F.lit(lowest).cast("bigint") + F.col("offset")
+            is_old = F.col("timestamp") < F.lit(self.pinned.history_from)
+            pruned = F.when(F.col("key").isNotNull() & is_old, below)
+            found = found.withColumn(KNOWN_SEQ, F.coalesce(KNOWN_SEQ, pruned))
         return found.drop("was_erased")
-
-    def _or_pruned(self, source: InputTopic, history_from: datetime) -> Column:
-        """Return the order that a record has in the history in use, or had before it was pruned.
-
-        That is unknown: it is below all that is known, as what superseded it is.
-        """
-        lowest = lowest_of(self.pinned.generations.get(source.name, 0))
-        below = F.lit(lowest).cast("bigint") + F.col("offset")
-        is_old = F.col("key").isNotNull() & (F.col("timestamp") < F.lit(history_from))
-        return F.coalesce(KNOWN_SEQ, F.when(is_old, below))
 
     def _held(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
         """Return what Kafka still has of ranges."""
