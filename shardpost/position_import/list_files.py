@@ -10,7 +10,6 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
@@ -60,10 +59,15 @@ class ListReader:
         read = _parquet if self.source.format is Format.PARQUET else _texts
         for path in self.paths:
             self._is_empty = True
-            with _errors_of(path):
+            try:
                 for part in read(self, path):
                     self.rows += part.num_rows
                     yield part
+            except (OSError, EOFError, zlib.error) as error:
+                kind = f"is no whole file of {GZIP}" if path.suffix == GZIP else "cannot be opened"
+                raise ShardpostError(
+                    f"{path}: cannot be read: {path.name} {kind} ({error}): write it again"
+                ) from None
             if self._is_empty and len(self.paths) > 1:
                 raise ShardpostError(f"{path}: expected rows, found an empty file: remove it")
         if _stamps(self.source) != self._before:
@@ -90,17 +94,6 @@ class ListReader:
 def _stamps(source: FileSource) -> list[tuple[Path, int, int]]:
     there = ((path, path.stat()) for path in files_of(Path(source.location)))
     return [(path, found.st_size, found.st_mtime_ns) for path, found in there]
-
-
-@contextmanager
-def _errors_of(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, EOFError, zlib.error) as error:
-        kind = f"is no whole file of {GZIP}" if path.suffix == GZIP else "cannot be opened"
-        raise ShardpostError(
-            f"{path}: cannot be read: {path.name} {kind} ({error}): write it again"
-        ) from None
 
 
 def _texts(reader: ListReader, path: Path) -> "Iterator[pa.Table]":
@@ -154,7 +147,6 @@ def _json(reader: ListReader, path: Path, file: TextIOWrapper) -> Iterator[Value
 
 
 def _values_of(reader: ListReader, where: str, row: dict[str, Any]) -> Values:
-    """Return the values of an object; refuse one of a wrong type."""
     reader.names.update(row)
     values: dict[str | None, str | None] = {}
     for name, value in row.items():

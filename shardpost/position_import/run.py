@@ -122,29 +122,26 @@ class ImportWriter:
     def _require_no_others(
         self, import_id: bytes | None, known: dict[int, int], own: Mapping[int, int]
     ) -> None:
-        """Refuse records behind the known ends that are not of this transaction; update `known`."""
+        """Refuse records behind the known ends that are not of this transaction; update `known`.
+
+        Only aborted ones of this import may be there.
+        """
         kafka = self._installation.kafka
         marks = offsets.watermarks(kafka, {self._topic: len(known)}, committed=False)
         for number, (_, end) in marks[self._topic].items():
-            if end != known[number] + own.get(number, 0):
-                partition = TopicPartition(self._topic, number)
-                self._require_only_own(import_id, partition, known[number])
+            partition, start = TopicPartition(self._topic, number), known[number]
+            has_more = end != start + own.get(number, 0)
+            more = read_to_end(kafka, partition, start=start, uncommitted=True) if has_more else ()
+            for message in more:
+                if (HEADER, import_id) not in headers_of(message):
+                    done = counted(self._count, "record is", "records are")
+                    raise ShardpostError(
+                        f"{partition.at(message.offset() or 0)}: another program has written to it"
+                        f" since the list was compared; {done} written, the rest is not: run"
+                        " `shardpost compact`, and then the import again"
+                    )
             known[number] = end
         step("import batch in its transaction")
-
-    def _require_only_own(
-        self, import_id: bytes | None, partition: TopicPartition, start: int
-    ) -> None:
-        """Refuse a record that is not of this import: only its own aborted ones may be there."""
-        kafka = self._installation.kafka
-        for message in read_to_end(kafka, partition, start=start, uncommitted=True):
-            if (HEADER, import_id) not in headers_of(message):
-                done = counted(self._count, "record is", "records are")
-                raise ShardpostError(
-                    f"{partition.at(message.offset() or 0)}: another program has written to it"
-                    f" since the list was compared; {done} written, the rest is not: run"
-                    " `shardpost compact`, and then the import again"
-                )
 
 
 def import_positions(installation: Installation, request: ImportRequest) -> JobResult:

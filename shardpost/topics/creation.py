@@ -68,7 +68,6 @@ def _write(kafka: Kafka, spec: TopicSpec, topic: str, partitions: int) -> int:
 
 
 def _has_records(kafka: Kafka, topic: str, partitions: int) -> bool:
-    """Tell whether the topic has a committed record."""
     ends = watermarks(kafka, {topic: partitions}, committed=True)[topic]
     return any(
         next(read_to_end(kafka, TopicPartition(topic, partition)), None) is not None
@@ -173,7 +172,6 @@ def _applied(kafka: Kafka, one: TopicPlan, count: int, created: set[str]) -> App
 
 
 def _await_changes(installation: Installation) -> None:
-    """Return once Kafka says that what was changed is as it should be."""
     deadline = time.monotonic() + installation.kafka.timeout
     while left := [one for one in plan_topics(installation) if one.changes]:
         if time.monotonic() > deadline:

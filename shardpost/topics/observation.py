@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Literal, NamedTuple
 
@@ -11,7 +12,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ClusterMetadata,
     ConfigSource,
     ResourceType,
-    TopicMetadata,
 )
 
 from shardpost.errors import ShardpostError
@@ -95,23 +95,20 @@ def require_cluster(kafka: Kafka, file: TopicsFile, cluster: Cluster) -> None:
 
 def _with_topics(kafka: Kafka, shown: ClusterMetadata, names: Collection[str]) -> Cluster:
     there = [name for name in dict.fromkeys(names) if name in shown.topics]
-    described = topics_described(kafka, there)
+    described, found = topics_described(kafka, there), dict[str, FoundTopic]()
+    for name in there:
+        partitions = (one for _, one in sorted(shown.topics[name].partitions.items()))
+        parts = (Partition(one.leader, (*one.replicas,), (*one.isrs,)) for one in partitions)
+        found[name] = FoundTopic(tuple(parts), *described[name])
     return Cluster(
         shown.cluster_id,
         frozenset(shown.brokers),
-        {name: FoundTopic(_partitions(shown.topics[name]), *described[name]) for name in there},
+        found,
         unknown=tuple(
             Unknown(name, "settings", _not_described(described[name], "topic"))
             for name in there
             if described[name].entries is None
         ),
-    )
-
-
-def _partitions(shown: TopicMetadata) -> tuple[Partition, ...]:
-    return tuple(
-        Partition(one.leader, tuple(one.replicas), tuple(one.isrs))
-        for _, one in sorted(shown.partitions.items())
     )
 
 
@@ -148,7 +145,10 @@ def _behind(kafka: Kafka, cluster: Cluster) -> tuple[tuple[Behind, ...], list[Un
     readable = {one: end.offset for one, end in stable.found.items()}
     unread = [one for one, at in readable.items() if at < ends[one]]
     suspects = _still_open(kafka, unread, readable)
-    since = {one: _since(kafka, one, readable[one]) for one in suspects}
+    since: dict[TopicPartition, datetime | None] = dict.fromkeys(suspects)
+    for one in suspects:
+        with suppress(KafkaUnreachableError):
+            since[one] = open_transaction_at(kafka, one.at(readable[one])).since
     # Whose age cannot be read may have ended meanwhile.
     ageless = [one for one, at in since.items() if at is None]
     still = {*_still_open(kafka, ageless, readable)}
@@ -171,13 +171,6 @@ def _still_open(
         now = endings(kafka, suspects, committed=True).found
         suspects = [one for one in suspects if one not in now or now[one].offset == stable[one]]
     return suspects
-
-
-def _since(kafka: Kafka, partition: TopicPartition, offset: int) -> datetime | None:
-    try:
-        return open_transaction_at(kafka, partition.at(offset)).since
-    except KafkaUnreachableError:
-        return None
 
 
 def topics_described(kafka: Kafka, topics: Iterable[str]) -> dict[str, Described]:

@@ -54,7 +54,12 @@ def inspect_stores(
     topics = map(installation.kafka.topic, names)
     files = {topic: _file(installation.files, topic) for topic in topics}
     # First: another process may write down a later end.
-    known = {topic: _read(file) for topic, file in files.items()}
+    known = {}
+    for topic, file in files.items():
+        try:
+            known[topic] = _parsed(file.read(), file)
+        except OSError as error:
+            raise ShardpostError(f"{file}: cannot be read: {error!r}") from None
     found = describe_stores(installation.kafka, list(files))
     for store in found:
         store.require_compacted()
@@ -94,13 +99,6 @@ def _file(files: Files, topic: str) -> SharedFile:
 def _remember(store: StoreTopic, before: TopicMark | None, file: SharedFile) -> None:
     known = replace(before or TopicMark(store.topic_id, store.low, store.high), high=store.high)
     file.change(lambda text: _FORM.dump_json(known.merged(_parsed(text, file))).decode())
-
-
-def _read(file: SharedFile) -> TopicMark | None:
-    try:
-        return _parsed(file.read(), file)
-    except OSError as error:
-        raise ShardpostError(f"{file}: cannot be read: {error!r}") from None
 
 
 def _parsed(text: str | None, file: SharedFile) -> TopicMark | None:

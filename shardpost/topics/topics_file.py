@@ -5,7 +5,7 @@ line.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -33,7 +33,6 @@ from shardpost.topics.declared import (
     OWN_STORES,
     PARTITIONS_AS,
     PARTITIONS_AS_LARGEST_ORIGIN,
-    TopicSpec,
 )
 from shardpost.topics.model.cluster import UNCLEAN, Expected, with_in_sync
 from shardpost.topics.model.plan import AT_LEAST, POLICY, TIMESTAMPS, policies
@@ -244,12 +243,15 @@ def expected_topics(installation: Installation) -> tuple[list[Expected], TopicsF
         config = with_in_sync(config | given.config, replicas)
         return Expected(name, config, replicas, given.partitions, **more)
 
+    origins = {*(kafka.topic(one.name) for one in INPUTS), *settings.retry_rules.of_origin}
+    partitions_as = {name: {kafka.topic(other)} for name, other in PARTITIONS_AS.items()}
+    partitions_as |= dict.fromkeys(PARTITIONS_AS_LARGEST_ORIGIN, origins)
     ours = [
         expected(
             kafka.topic(spec.name),
             file.topics.get(spec.name, Overrides()),
             spec.config,
-            partitions_as=_partitions_as(kafka, spec, settings.retry_rules.of_origin),
+            partitions_as=partitions_as.get(spec.name, ()),
             product=spec.name,
             is_own_store=spec.name in OWN_STORES,
         )
@@ -257,11 +259,3 @@ def expected_topics(installation: Installation) -> tuple[list[Expected], TopicsF
     ]
     own = (expected(name, it, {}, keyed=it.keyed) for name, it in file.own_topics.items())
     return [*ours, *own], file
-
-
-def _partitions_as(kafka: Kafka, spec: TopicSpec, origins: Collection[str]) -> frozenset[str]:
-    """Return the topics of which the largest decides how many partitions a new topic has."""
-    if spec.name in PARTITIONS_AS_LARGEST_ORIGIN:
-        return frozenset({*(kafka.topic(one.name) for one in INPUTS), *origins})
-    other = PARTITIONS_AS.get(spec.name)
-    return frozenset({kafka.topic(other)} if other else ())

@@ -28,8 +28,8 @@ MANY = "12345678901234567890.123456789"
 
 def read(spark: SparkSession, source: Source, **more: Any) -> list[tuple[str | None, ...]]:
     """Return (id, client, ticker, amount, exchange) of each good row, (id, reason) of each bad."""
-    found = read_source(spark, installed(Settings(**more)), source)
-    rows = as_records(found.frame, 1_000_000).collect()
+    source_rows, _ = read_source(spark, installed(Settings(**more)), source)
+    rows = as_records(source_rows, 1_000_000).collect()
     return [
         (one.key, one.reason)
         if one.reason
@@ -310,8 +310,8 @@ def test_a_list_has_one_content_in_a_file_and_in_a_database(
     spark: SparkSession, tmp_path: Path, database: Postgresql
 ) -> None:
     def content(source: Source) -> str:
-        found = read_source(spark, installed(Settings(**LOGIN)), source)
-        return str(comparison._counted(as_records(found.frame, 1_000_000))[2])
+        rows, _ = read_source(spark, installed(Settings(**LOGIN)), source)
+        return str(comparison._counted(as_records(rows, 1_000_000))[2])
 
     values = "SELECT '1' AS \"PositionId\", 'c' AS client, 'A' AS ticker, 'N' AS exchange"
     contents = {

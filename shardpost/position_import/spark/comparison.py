@@ -198,9 +198,8 @@ def compare(
     with ExitStack() as at_end:
         storage.delete_folder(installation.tables, LISTED)  # of a run that was killed
         at_end.callback(_clean_up, partial(storage.delete_folder, installation.tables, LISTED))
-        source = read_source(spark, installation, request.source)
-        rows = as_records(source.frame, largest)
-        rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        source, ignored = read_source(spark, installation, request.source)
+        rows = as_records(source, largest).persist(StorageLevel.MEMORY_AND_DISK)
         at_end.callback(_clean_up, rows.unpersist)
         with source_errors(str(request.source)):
             count, without_id, content = _counted(rows)
@@ -217,7 +216,7 @@ def compare(
             rejected(rows, by_key),
             rows=count,
             without_id=without_id,
-            ignored=source.ignored,
+            ignored=ignored,
             unknown_exchanges=_unknown_exchanges(installation.tables, base.snapshot, changes),
         )
         place = F.coalesce("partition", _new_place(spark, known, len(base.ends)))

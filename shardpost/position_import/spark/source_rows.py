@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import reduce
 from itertools import chain
 from operator import and_
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -74,36 +74,36 @@ def _reason(error: Exception) -> str:
     return lines[-1][:MOST_CHARACTERS]
 
 
-FETCH_ROWS = "10000"
 _WITH_POINT = ("double", "float", "decimal")
 _CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"  # where Spark keeps char(10) of a database
 
 
-class SourceRows(NamedTuple):
-    """The rows of a list, and the columns of it that are ignored."""
+def read_source(
+    spark: SparkSession, installation: Installation, source: Source
+) -> tuple[DataFrame, tuple[str, ...]]:
+    """Return the rows of a list, and which columns of it are ignored.
 
-    frame: DataFrame
-    ignored: tuple[str, ...]
-
-
-def read_source(spark: SparkSession, installation: Installation, source: Source) -> SourceRows:
-    """Return the rows of a list; ShardpostError if it cannot be read, or lacks a column."""
+    ShardpostError if it cannot be read, or lacks a column.
+    """
     if isinstance(source, FileSource):
         tables, name, reader = installation.tables, f"{uuid4()}.parquet", ListReader(source)
         _, rows = parquet_files.write_parts(tables, LISTED, reader.parts(), name)
         paths = delta_files.paths(tables, LISTED, [name] if rows else [])
-        return _as_text(delta_files.read_files(spark, LISTED, paths), reader.found())
+        found = reader.found()
+        return _as_text(delta_files.read_files(spark, LISTED, paths), found), found.ignored
     with source_errors(str(source)):
         return _jdbc(spark, installation, source)
 
 
-def _jdbc(spark: SparkSession, installation: Installation, source: JdbcSource) -> SourceRows:
+def _jdbc(
+    spark: SparkSession, installation: Installation, source: JdbcSource
+) -> tuple[DataFrame, tuple[str, ...]]:
     # A subquery, which no `;` and no comment at its end may close.
     query = source.query.rstrip("; \t\r\n") + "\n" if source.query else None
     options = {
         "url": source.url,
         "driver": source.driver.class_name,
-        "fetchsize": FETCH_ROWS,
+        "fetchsize": "10000",
         "dbtable": source.table,
         "query": query,
         "user": installation.settings.import_jdbc_user,
@@ -119,10 +119,10 @@ def _jdbc(spark: SparkSession, installation: Installation, source: JdbcSource) -
     as_text = ddl_of(tuple((one.name, "STRING") for one in found.columns.values()))
     rows = reader.option("customSchema", as_text).load()
     named = (F.col(f"`{one.name}`").alias(column) for column, one in found.columns.items())
-    return _as_text(rows.select(*named), found)
+    return _as_text(rows.select(*named), found), found.ignored
 
 
-def _as_text(rows: DataFrame, found: FoundColumns) -> SourceRows:
+def _as_text(rows: DataFrame, found: FoundColumns) -> DataFrame:
     """Return the columns of a list as text: one for each value, whatever the source."""
     columns = []
     for column in COLUMNS:
@@ -133,7 +133,7 @@ def _as_text(rows: DataFrame, found: FoundColumns) -> SourceRows:
         elif type_.startswith("char("):  # databases pad it, and compare it without
             text = F.rtrim(text)
         columns.append(text.alias(column))
-    return SourceRows(rows.select(*columns), found.ignored)
+    return rows.select(*columns)
 
 
 _EXPONENT = r"^(-?)(\d)(?:\.(\d*?)0*)?[eE]([+-]?\d+)$"

@@ -77,8 +77,16 @@ def why_not_changed(setting: str, expected: Expected, found: FoundTopic) -> str 
     """Return why a departure is not changed to what is declared; None if nothing can be lost."""
     wanted = expected.config[setting]
     if setting == POLICY:
-        value = str(found.value(setting))
-        return _why_not_policy(policies(value), policies(wanted), expected)
+        now, then = policies(str(found.value(setting))), policies(wanted)
+        # One way less in which records go; or what can be compacted at any time.
+        if then < now or (then == {"compact"} and expected.is_own_store):
+            return None
+        if then == {"compact"}:
+            return (
+                "Kafka would remove records without a key, and all but the last of each key: other"
+                " readers may need them"
+            )
+        return "Kafka would begin to delete records by their age and size"
     if setting == IN_SYNC:
         return _why_not_in_sync(int(wanted), found)
     if setting == UNCLEAN:
@@ -93,20 +101,6 @@ def why_not_changed(setting: str, expected: Expected, found: FoundTopic) -> str 
 def policies(text: str) -> frozenset[str]:
     """Return the policies of a list; Kafka takes them in any order."""
     return frozenset(part.strip() for part in text.split(",") if part.strip())
-
-
-def _why_not_policy(
-    found: frozenset[str], wanted: frozenset[str], expected: Expected
-) -> str | None:
-    # One way less in which records go; or what can be compacted at any time.
-    if wanted < found or (wanted == {"compact"} and expected.is_own_store):
-        return None
-    if wanted == {"compact"}:
-        return (
-            "Kafka would remove records without a key, and all but the last of each key: other"
-            " readers may need them"
-        )
-    return "Kafka would begin to delete records by their age and size"
 
 
 def _why_not_in_sync(wanted: int, found: FoundTopic) -> str | None:
@@ -201,7 +195,17 @@ def _largest(one: Expected, counts: Mapping[str, int], default: int) -> int:
 
 def _repair(one: Expected, found: FoundTopic, cluster: Cluster, bootstrap: str) -> TopicPlan:
     count = len(found.partitions)
-    steps = [*_of_configs(one, found, bootstrap), *_of_partitions(one, count)]
+    steps: list[Change | Refusal] = []
+    if found.config is None:
+        fix = "allow DescribeConfigs on this topic for this user"
+        steps.append(Refusal("settings", "unknown", "as declared", found.unknown, fix))
+    for setting, (value, wanted) in departures(one, found).items():
+        if why := why_not_changed(setting, one, found):
+            fix = finding.set_on_topic(bootstrap, one.name, setting, wanted)
+            steps.append(Refusal(setting, value, wanted, why, fix))
+        else:
+            steps.append(Change(setting, value, wanted))
+    steps += _of_partitions(one, count)
     if found.replicas < one.replicas:
         why = "replicas are copied over the network, at a time that a person chooses"
         fix = finding.reassign(bootstrap, one.name, found, cluster.brokers, one.replicas)
@@ -212,18 +216,6 @@ def _repair(one: Expected, found: FoundTopic, cluster: Cluster, bootstrap: str) 
     if planned.adds_partitions and one.partitions:
         return replace(planned, partitions=one.partitions)
     return planned
-
-
-def _of_configs(one: Expected, found: FoundTopic, bootstrap: str) -> Iterator[Change | Refusal]:
-    if found.config is None:
-        fix = "allow DescribeConfigs on this topic for this user"
-        yield Refusal("settings", "unknown", "as declared", found.unknown, fix)
-    for setting, (value, wanted) in departures(one, found).items():
-        if why := why_not_changed(setting, one, found):
-            fix = finding.set_on_topic(bootstrap, one.name, setting, wanted)
-            yield Refusal(setting, value, wanted, why, fix)
-        else:
-            yield Change(setting, value, wanted)
 
 
 def _of_partitions(one: Expected, count: int) -> Iterator[Change | Refusal]:
