@@ -151,7 +151,7 @@ def _values_of(reader: ListReader, where: str, row: dict[str, Any]) -> Values:
     values: dict[str | None, str | None] = {}
     for name, value in row.items():
         text = value if isinstance(value, str | None) else json.dumps(value)
-        if type(value) not in _TEXT and (column := column_of(name)):
+        if type(value) not in {str, type(None)} and (column := column_of(name)):
             found = quoted(text)
             require_type(where, column, _TYPES.get(type(value), found), found)
         values[column_of(name)] = text
@@ -164,7 +164,6 @@ class _Fraction(str):
     __slots__ = ()
 
 
-_TEXT = (str, type(None))
 _TYPES = {bool: "boolean", _Fraction: "double"}
 
 

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shardpost.errors import UsageError
-from shardpost.holders.model.view_tables import VIEW
 from shardpost.installation import Installation
-from shardpost.rebuilds.model.rebuild import HISTORIES, Source, with_dependents
+from shardpost.rebuilds.model.rebuild import HISTORIES, NAMES, Source, with_dependents
 from shardpost.spark.job_spec import JobSpec
 
 
@@ -52,9 +51,7 @@ class RebuildRequest:
 
 def tables_of(names: str | None) -> tuple[str, ...]:
     """Return the tables of names with commas, and those made of them; all for None."""
-    if names is None:
-        return with_dependents([table.name for table in VIEW])
-    return with_dependents([name.strip() for name in names.split(",")])
+    return with_dependents(NAMES if names is None else [one.strip() for one in names.split(",")])
 
 
 def _records(installation: Installation) -> int:

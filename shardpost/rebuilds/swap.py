@@ -66,19 +66,16 @@ def with_number_of_swap(
 
     def numbered(rows: pa.Table) -> pa.Table:
         field, number = rows.schema.field(name), last.number + 1
-        changed = pc.if_else(_is_one_of(ids, rows), pa.scalar(number, field.type), rows[name])
+        is_new = pc.is_in(_ids(rows), value_set=ids)
+        changed = pc.if_else(is_new, pa.scalar(number, field.type), rows[name])
         return rows.set_column(rows.schema.get_field_index(name), field, changed)
 
     def has_some(path: str) -> bool:
         parts = parquet_files.parts(tables, table, path, _IDENTITY)
-        return any(pc.any(_is_one_of(ids, part)).as_py() for part in parts)
+        return any(pc.any(pc.is_in(_ids(part), value_set=ids)).as_py() for part in parts)
 
     files = {path: numbered for path in table_log.sizes(tables, table, version) if has_some(path)}
     return commit_files(tables, table, version, files, run), len(ids)
-
-
-def _is_one_of(ids: pa.Array, rows: pa.Table) -> pa.ChunkedArray:
-    return pc.is_in(_ids(rows), value_set=ids)
 
 
 def _ids(rows: pa.Table) -> pa.Array:

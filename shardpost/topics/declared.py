@@ -84,10 +84,9 @@ RETRIES = TopicSpec(
     _DELETE | {"retention.ms": str(7 * DAY_MS), "max.message.bytes": str(PASSED_ON_BYTES)},
 )
 
-# Each of these is created with as many partitions as the other topic has.
+# Each of these is created with as many partitions as the other topic has; `dead-letters` with as
+# many as the largest topic that letters come from.
 PARTITIONS_AS = {SHARE_HOLDERS.name: POSITIONS.name, RUN_COMMANDS.name: RUN_REQUESTS.name}
-# Each of these is created with as many partitions as the largest topic that letters come from.
-PARTITIONS_AS_LARGEST_ORIGIN = frozenset({DEAD_LETTERS.name})
 # Shardpost alone writes them, always with keys, and of each key only the last record matters: they
 # can be compacted at any time. Not so the dead letters: consumers write them, some without a key.
 OWN_STORES = frozenset(

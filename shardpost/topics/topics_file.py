@@ -27,13 +27,7 @@ from shardpost.installation import Installation
 from shardpost.kafka.kafka import Kafka
 from shardpost.settings.forms import read_text
 from shardpost.settings.topic_names import TopicName, check_topic
-from shardpost.topics.declared import (
-    DECLARED,
-    INPUTS,
-    OWN_STORES,
-    PARTITIONS_AS,
-    PARTITIONS_AS_LARGEST_ORIGIN,
-)
+from shardpost.topics.declared import DEAD_LETTERS, DECLARED, INPUTS, OWN_STORES, PARTITIONS_AS
 from shardpost.topics.model.cluster import UNCLEAN, Expected, with_in_sync
 from shardpost.topics.model.plan import AT_LEAST, POLICY, TIMESTAMPS, policies
 from shardpost.wording import meant
@@ -90,18 +84,19 @@ def _known_setting(name: str) -> str:
 
 def _known_values(config: dict[str, str]) -> dict[str, str]:
     """Check the values of those settings that are compared by more than their text."""
-    if wrong := [problem for item in config.items() for problem in _wrong_values(*item)]:
+    wrong = []
+    for name, value in config.items():
+        if name in AT_LEAST and not _WHOLE.fullmatch(value):
+            wrong.append(f"expected a whole number for {name}, found {value!r}")
+        known = _VALUES.get(name, ())
+        wrong += [
+            f"expected {' or '.join(known)} for {name}, found {one!r}{meant(one, known)}"
+            for one in value.split(",")
+            if known and one.strip() not in known
+        ]
+    if wrong:
         raise ValueError("; ".join(wrong))
     return config
-
-
-def _wrong_values(name: str, value: str) -> Iterator[str]:
-    if name in AT_LEAST and not _WHOLE.fullmatch(value):
-        yield f"expected a whole number for {name}, found {value!r}"
-    known = _VALUES.get(name, ())
-    for one in value.split(",") if known else ():
-        if one.strip() not in known:
-            yield f"expected {' or '.join(known)} for {name}, found {one!r}{meant(one, known)}"
 
 
 def _value(text: str) -> str:
@@ -245,7 +240,7 @@ def expected_topics(installation: Installation) -> tuple[list[Expected], TopicsF
 
     origins = {*(kafka.topic(one.name) for one in INPUTS), *settings.retry_rules.of_origin}
     partitions_as = {name: {kafka.topic(other)} for name, other in PARTITIONS_AS.items()}
-    partitions_as |= dict.fromkeys(PARTITIONS_AS_LARGEST_ORIGIN, origins)
+    partitions_as[DEAD_LETTERS.name] = origins
     ours = [
         expected(
             kafka.topic(spec.name),

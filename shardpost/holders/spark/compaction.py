@@ -32,11 +32,11 @@ from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.corrections import read_corrections
 from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import decoder_id, decoder_with
+from shardpost.holders.spark.latest import close_superseded
 from shardpost.holders.spark.table_writer import TableWriter, fold_layers
 from shardpost.holders.spark.topic_update import (
     TopicUpdate,
     keep_rejected,
-    reconciled,
     uncertain_keys,
     update_topic,
 )
@@ -139,7 +139,6 @@ MOST_SCATTERED = 5
 def _scattered(
     run: CompactionRun, updates: Sequence[TopicUpdate], read_at: datetime
 ) -> dict[str, Scattered]:
-    """Return `Snapshot.scattered` with what this run has found."""
     known = dict(run.last.scattered) if run.last else {}
     for update in updates:
         if (found := update.scattered).count:
@@ -156,7 +155,11 @@ def _update_topics(run: CompactionRun) -> tuple[list[TopicUpdate], int]:
     corrections = read_corrections(run.records_of, of_retries, topics)
 
     def update(source: InputTopic) -> TopicUpdate:
-        return reconciled(run, update_topic(run, source, corrections.get(source.topic)))
+        done = update_topic(run, source, corrections.get(source.topic))
+        if run.unread.reconciliation is None:
+            return done
+        changes, count = close_superseded(run, source, done.changes)
+        return replace(done, changes=changes, reconciled=count)
 
     with ThreadPoolExecutor(len(topics)) as pool:  # of a few records, planning takes longest
         updates = [*pool.map(update, run.inputs)]

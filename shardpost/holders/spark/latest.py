@@ -187,18 +187,6 @@ log = logging.getLogger(__name__)
 MAX_NAMED = 1000
 
 
-def report_reconciled(topic: str, count: int, closing: DataFrame) -> None:
-    """Log up to MAX_NAMED records that are not in the topic any more, and the number of all.
-
-    `closing` are the rows of a history that close their keys.
-    """
-    some = closing.select("partition", "offset", "key").orderBy("partition", "offset")
-    for partition, offset, key in some.limit(MAX_NAMED).collect():
-        at = Coordinates(topic, partition, offset)
-        log.warning("%s: no longer in the topic: key %s is closed", at, shown(key))
-    log.warning("%s: %d keys closed: their records are no longer in the topic", topic, count)
-
-
 _RECORD = ("key", "partition", "offset", "timestamp", "seq")
 
 
@@ -227,8 +215,13 @@ def close_superseded(
     written = run.tables.append(history, _closing(run, source, gone), coalesce=True)
     if not written.rows:
         return changes, 0
-    closing = run.tables.rows_of(written)
-    report_reconciled(source.topic, written.rows, closing)
+    closing, topic = run.tables.rows_of(written), source.topic
+    some = closing.select("partition", "offset", "key").orderBy("partition", "offset")
+    for partition, offset, key in some.limit(MAX_NAMED).collect():
+        at = Coordinates(topic, partition, offset)
+        log.warning("%s: no longer in the topic: key %s is closed", at, shown(key))
+    text = "%s: %d keys closed: their records are no longer in the topic"
+    log.warning(text, topic, written.rows)
     return closed_latest(run, source, changes, closing), written.rows
 
 

@@ -12,7 +12,7 @@ cleaner may have been there. It has not if a record stands below that is superse
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
 
@@ -32,7 +32,6 @@ from shardpost.holders.spark.latest import (
     MAX_NAMED,
     Changes,
     changed_latest,
-    close_superseded,
     few_changes,
     newest_of_run,
 )
@@ -133,14 +132,6 @@ def named_keys(keys: DataFrame) -> NamedKeys:
     keys = keys.distinct().persist(StorageLevel.MEMORY_AND_DISK)
     named = keys.orderBy("key").limit(MAX_NAMED).collect()
     return NamedKeys(keys.count(), [row["key"] for row in named])
-
-
-def reconciled(run: CompactionRun, update: TopicUpdate) -> TopicUpdate:
-    """Close what the topic of an update does not hold any more, if the run reconciles."""
-    if run.unread.reconciliation is None:
-        return update
-    changes, count = close_superseded(run, update.source, update.changes)
-    return replace(update, changes=changes, reconciled=count)
 
 
 def _without_effect(

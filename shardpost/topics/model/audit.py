@@ -27,7 +27,6 @@ MINUTES_PER_DAY = 24 * 60
 # Kafka's default: a group that commits once a week just keeps its offsets.
 LEAST_OFFSETS_MINUTES = 7 * MINUTES_PER_DAY
 TIMEOUT = "transaction.max.timeout.ms"
-TIMEOUT_MS = 900_000  # Kafka's default
 NAMED = 8
 # A failed broker is replaced as leader within some ten seconds.
 LEAST_DELIVERY_MS = 30_000
@@ -158,8 +157,6 @@ def unknown(view: View) -> Iterator[Finding]:
 
 
 class _State(NamedTuple):
-    """A state in which no partition should be."""
-
     rule: str
     severity: Severity
     is_so: Callable[[FoundTopic, Partition], bool]
@@ -229,7 +226,7 @@ def hanging_transaction(view: View) -> Iterator[Finding]:
     one that no clock has yet.
     """
     allowed = [one[TIMEOUT].value for one in view.cluster.configs.values() if TIMEOUT in one]
-    longest = max((int(value) for value in allowed if value), default=TIMEOUT_MS)
+    longest = max((int(value) for value in allowed if value), default=900_000)  # as of Kafka
     limit = timedelta(milliseconds=longest)
     for one in view.cluster.behind:
         since = None if one.since is None or one.since - view.now > limit else one.since
