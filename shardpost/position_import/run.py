@@ -74,6 +74,9 @@ def record_of(kafka: Kafka, applied: AppliedImport, why: str) -> Outgoing:
 
 log = logging.getLogger(__name__)
 
+# So many records are in the driver's memory at a time.
+ROWS_AT_ONCE = 50_000
+
 
 class ImportWriter:
     """The writer of all imports into one topic: `open` fences any older one."""
@@ -217,7 +220,9 @@ class _Import:
         """Yield the records of the difference."""
         topic = self.installation.kafka.topic("positions")
         headers: list[tuple[str, str | bytes | None]] = [(HEADER, self.import_id.encode())]
-        for key, value, partition in self.found.written():
+        at_once = max(1, -(-self.found.plan.records // ROWS_AT_ONCE))
+        rows = self.found.records.repartition(at_once)
+        for key, value, partition in rows.toLocalIterator(prefetchPartitions=True):
             made = None if value is None else bytes(value)
             yield Outgoing(topic, key.encode(), made, headers, partition)
 

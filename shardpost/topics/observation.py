@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    BrokerMetadata,
     ClusterMetadata,
     ConfigSource,
     ResourceType,
@@ -66,17 +65,25 @@ def observe(kafka: Kafka, expected: Iterable[Expected]) -> Cluster:
     cluster = _with_topics(kafka, shown, names)
     described = brokers_described(kafka, cluster.brokers)
     not_described = [
-        Unknown(None, f"settings of broker {broker}", _not_described(one, "cluster"))
-        for broker, one in sorted(described.items())
+        Unknown(None, f"settings of broker {id_}", _not_described(one, "cluster"))
+        for id_, one in sorted(described.items())
         if one.entries is None
     ]
-    releases, silent = _releases(kafka, shown.brokers.values())
+    releases: dict[int, str | None] = {}
+    silent = []
+    for broker in shown.brokers.values():
+        try:
+            level = level_at(kafka.config(), str(broker.host), broker.port, VERSION_SECONDS)
+            releases[broker.id] = None if level is None else release(level)
+        except (OSError, ValueError) as problem:
+            why = f"{broker.host}:{broker.port}: {problem}"
+            silent.append(Unknown(None, f"version of broker {broker.id}", why))
     behind, unread = _behind(kafka, cluster)
     return Cluster(
         cluster.id,
         cluster.brokers,
         cluster.topics,
-        {broker: one.entries for broker, one in described.items() if one.entries is not None},
+        {id_: one.entries for id_, one in described.items() if one.entries is not None},
         releases,
         behind,
         (*cluster.unknown, *not_described, *silent, *unread),
@@ -114,21 +121,6 @@ def _with_topics(kafka: Kafka, shown: ClusterMetadata, names: Collection[str]) -
 
 def _not_described(described: Described, what: str) -> str:
     return f"{described.why}: requires permission DescribeConfigs on the {what}"
-
-
-def _releases(
-    kafka: Kafka, brokers: Iterable[BrokerMetadata]
-) -> tuple[dict[int, str | None], list[Unknown]]:
-    known: dict[int, str | None] = {}
-    silent = []
-    for broker in brokers:
-        try:
-            level = level_at(kafka.config(), str(broker.host), broker.port, VERSION_SECONDS)
-            known[broker.id] = None if level is None else release(level)
-        except (OSError, ValueError) as problem:
-            why = f"{broker.host}:{broker.port}: {problem}"
-            silent.append(Unknown(None, f"version of broker {broker.id}", why))
-    return known, silent
 
 
 def _behind(kafka: Kafka, cluster: Cluster) -> tuple[tuple[Behind, ...], list[Unknown]]:

@@ -28,7 +28,7 @@ from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.lost_tombstones import LastRead, require_certain
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import TopicState, Unread
-from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
+from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, inputs_of
 from shardpost.holders.spark.corrections import read_corrections
 from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import decoder_id, decoder_with
@@ -150,7 +150,8 @@ def _scattered(
 
 def _update_topics(run: CompactionRun) -> tuple[list[TopicUpdate], int]:
     """Update the tables of all inputs; return what was done, and how many retries there were."""
-    topics = [source.topic for source in run.inputs]
+    sources = inputs_of(run.kafka)
+    topics = [source.topic for source in sources]
     of_retries = [range_ for range_ in run.unread.ranges if range_.topic not in topics]
     corrections = read_corrections(run.records_of, of_retries, topics)
 
@@ -162,7 +163,7 @@ def _update_topics(run: CompactionRun) -> tuple[list[TopicUpdate], int]:
         return replace(done, changes=changes, reconciled=count)
 
     with ThreadPoolExecutor(len(topics)) as pool:  # of a few records, planning takes longest
-        updates = [*pool.map(update, run.inputs)]
+        updates = [*pool.map(update, sources)]
         return updates, sum(correction.count for correction in corrections.values())
 
 

@@ -39,6 +39,11 @@ class InputTopic:
     tables: InputTables
 
 
+def inputs_of(kafka: Kafka) -> list[InputTopic]:
+    """Return the inputs of an installation."""
+    return [InputTopic(name, kafka.topic(name), tables) for name, tables in INPUTS.items()]
+
+
 @dataclass(frozen=True)
 class CompactionRun(HoldersRun):
     """A compaction: `partitions` is {topic: their number}, `records_of` reads ranges of one topic.
@@ -52,11 +57,6 @@ class CompactionRun(HoldersRun):
     unread: Unread
     records_of: ReadRecords
     in_memory: bool = False
-
-    @property
-    def inputs(self) -> list[InputTopic]:
-        """The inputs of this installation."""
-        return [InputTopic(name, self.kafka.topic(name), tables) for name, tables in INPUTS.items()]
 
     def generation(self, source: InputTopic) -> int:
         """Return how many times the topic of an input was recreated."""

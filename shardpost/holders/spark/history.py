@@ -79,11 +79,6 @@ class Appended:
         return self.tables.rows_of(self.written)
 
     @property
-    def count(self) -> int:
-        """How many they are."""
-        return self.written.rows
-
-    @property
     def rejected(self) -> int:
         """How many of them are rejected."""
         return self.written.non_null("reason")

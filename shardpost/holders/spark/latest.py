@@ -201,7 +201,11 @@ def close_superseded(
     lowest = lowest_of(run.generation(source))
     latest, history = source.tables.latest, source.tables.history
     highest = highest_read(run.tables.read(latest), run.tables.read(history))
-    gone = without(highest, _visible(run, source), lowest).persist(StorageLevel.MEMORY_AND_DISK)
+    ranges = run.unread.visible_of_topic(source.topic)
+    records = run.records_of(ranges) if ranges else read_files(run.spark, history, ())
+    key = F.col("key").cast("string").alias("key")
+    visible = records.select(key, "partition", "offset")
+    gone = without(highest, visible, lowest).persist(StorageLevel.MEMORY_AND_DISK)
     if gone.count():
         # What came after the ends of the run, in new partitions too: asked for when all else was
         # read. An undecodable record says nothing of its key.
@@ -254,15 +258,6 @@ def without(highest: DataFrame, visible: DataFrame, lowest: int) -> DataFrame:
     for name in ("key", "partition", "offset"):
         is_same &= highest[name] == visible[name]
     return highest.join(visible, is_same, "left_anti")
-
-
-def _visible(run: CompactionRun, source: InputTopic) -> DataFrame:
-    ranges = run.unread.visible_of_topic(source.topic)
-    if not ranges:
-        none = read_files(run.spark, source.tables.history, ())
-        return none.select("key", "partition", "offset")
-    records = run.records_of(ranges)
-    return records.select(F.col("key").cast("string").alias("key"), "partition", "offset")
 
 
 def _closing(run: CompactionRun, source: InputTopic, gone: DataFrame) -> DataFrame:

@@ -101,7 +101,7 @@ def update_topic(
         source,
         appended,
         changes,
-        originals.count if originals else 0,
+        originals.written.rows if originals else 0,
         sum(part.rejected for part in appended),
         _without_effect(run, source.topic, corrections, corrected, changes),
         scattered=_scattered(run, source, originals, changes),

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -94,28 +94,21 @@ WRITTEN = (Change.NEW, Change.CHANGED, Change.CLOSED)
 
 
 @dataclass(frozen=True)
-class RejectedRow:
-    """A row that changes nothing, with its values as they were read, and why."""
-
-    reason: str
-    row: Mapping[str, str | None]
-
-
-@dataclass(frozen=True)
 class Plan:
     """What an import would do.
 
-    `rows` of the list, of which `rejected_rows` are rejected (`rejected` are the first of them) and
-    `without_id` have no id that can be read; `counts` of positions; `samples` of their ids;
-    `open_positions` before it; `unknown_exchanges` has those of the list on exchanges
-    without a country, of the largest of these.
+    `rows` of the list, of which `rejected_rows` are rejected (`rejected` are the first of them,
+    each with its `reason` and its `row`, as it was read) and `without_id` have no id that can be
+    read; `counts` of positions; `samples` of their ids; `open_positions` before it;
+    `unknown_exchanges` has those of the list on exchanges without a country, of the largest of
+    these.
     """
 
     rows: int
     counts: Mapping[Change, int]
     open_positions: int
     samples: Mapping[Change, tuple[str, ...]]
-    rejected: tuple[RejectedRow, ...] = ()
+    rejected: tuple[Mapping[str, Any], ...] = ()
     rejected_rows: int = 0
     without_id: int = 0
     ignored: tuple[str, ...] = ()
@@ -160,7 +153,7 @@ class Plan:
             **counts,
             "left": self.count(Change.LEFT),
             "open": self.open_positions,
-            "rejected": [asdict(row) for row in self.rejected],
+            "rejected": list(self.rejected),
             "rejected_rows": self.rejected_rows,
             "without_id": self.without_id,
             "ignored": list(self.ignored),

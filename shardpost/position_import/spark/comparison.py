@@ -48,7 +48,6 @@ from shardpost.position_import.model.plan import (
     WRITTEN,
     Change,
     Plan,
-    RejectedRow,
 )
 from shardpost.position_import.model.source import HEADER, ImportRequest, is_id_of
 from shardpost.position_import.spark.source_rows import (
@@ -157,8 +156,6 @@ def difference(states: DataFrame, known: DataFrame) -> DataFrame:
     return found.where("change IS NOT NULL")
 
 
-# So many records are in the driver's memory at a time.
-ROWS_AT_ONCE = 50_000
 # Two hashes of 64 bits of each row, whose sums do not depend on the order of the rows.
 _SEEDS = (1, 2)
 
@@ -167,20 +164,13 @@ _SEEDS = (1, 2)
 class Comparison:
     """A plan, the id of the list's content, and that of its own records that are not compacted.
 
-    `records` are (key, value, partition) of what is written.
+    `records` are (key, value, partition) of what is written; a tombstone has no value.
     """
 
     plan: Plan
     content: str
     unread_id: str | None
     records: DataFrame
-
-    def written(self) -> Iterator[tuple[str, bytearray | None, int]]:
-        """Yield key, value (None: a tombstone) and partition of each record to be written."""
-        at_once = max(1, -(-self.plan.records // ROWS_AT_ONCE))
-        rows = self.records.repartition(at_once)
-        for row in rows.toLocalIterator(prefetchPartitions=True):
-            yield row[0], row[1], row[2]
 
 
 @contextmanager
@@ -267,7 +257,7 @@ def _plan(changes: DataFrame, rejected: DataFrame, **more: Any) -> Plan:
         counts=counts,
         open_positions=sum(n for change, n in counts.items() if change is not Change.NEW),
         samples={change: lowest_ids(change) for change in WRITTEN if change in counts},
-        rejected=tuple(RejectedRow(row["reason"], row["row"].asDict()) for row in listed),
+        rejected=tuple({"reason": one["reason"], "row": one["row"].asDict()} for one in listed),
         rejected_rows=len(listed) if len(listed) < MOST_LISTED else rejected.count(),
         **more,
     )

@@ -164,8 +164,12 @@ _MORE_BYTES = BATCH_OVERHEAD + 1024
 # JSON's numbers (RFC 8259, 6). What is none becomes a text, which decoding rejects.
 _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _MOST_QUOTED = 100
-_COORDINATES = {"partition": "int", "offset": "bigint", "timestamp": "timestamp"}
-_HEADERS = {"headers": "array<struct<key: string, value: binary>>"}
+_NULLS = {
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "headers": "array<struct<key: string, value: binary>>",
+}
 
 
 def as_records(source: DataFrame, largest: int) -> DataFrame:
@@ -174,8 +178,7 @@ def as_records(source: DataFrame, largest: int) -> DataFrame:
     `largest` is how many bytes the topic accepts. `key` is null of a row whose id cannot be read.
     """
     key = F.when((F.col(POSITION_ID) != "") & _is_utf8(POSITION_ID), F.col(POSITION_ID))
-    there = _COORDINATES | _HEADERS
-    nulls = [F.lit(None).cast(type_).alias(name) for name, type_ in there.items()]
+    nulls = [F.lit(None).cast(type_).alias(name) for name, type_ in _NULLS.items()]
     fields = (F.concat(F.lit(f'"{name}":'), _json(name)) for name in COLUMNS)
     value = F.concat(F.lit("{"), F.concat_ws(",", *fields), F.lit("}"))
     # Why a row is rejected before it could be a record.

@@ -24,7 +24,7 @@ from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import newest_of_keys
 from shardpost.holders.spark import fold
-from shardpost.holders.spark.compaction_run import InputTopic
+from shardpost.holders.spark.compaction_run import InputTopic, inputs_of
 from shardpost.holders.spark.history import decoder_id
 from shardpost.holders.spark.latest import highest_of_keys
 from shardpost.holders.spark.table_writer import TableWriter
@@ -68,10 +68,7 @@ class Build:
     def units(self) -> Iterator[Unit]:
         """Yield all units of work, those that are done, too."""
         own = self.rebuild.tables
-        sources = [
-            InputTopic(name, self.installation.kafka.topic(name), tables)
-            for name, tables in t.INPUTS.items()
-        ]
+        sources = inputs_of(self.installation.kafka)
         for source in sources:
             if source.tables.history.name in own:
                 yield from self.kafka.units(source) if self.kafka else self._decoding(source)

@@ -143,9 +143,8 @@ class KafkaHistories:
     def _correct(self, source: InputTopic, slices: list[list[OffsetRange]]) -> None:
         if there := self._held(chain(*slices)):
             run = self._run(source, there)
-            topics = [input_.topic for input_ in run.inputs]
-            corrections = read_corrections(run.records_of, there, topics).get(source.topic)
-            if corrections:
+            of_topics = read_corrections(run.records_of, there, input_topics(self.kafka))
+            if corrections := of_topics.get(source.topic):
                 append_corrections(run, source, corrections)
 
     def _may_be_erased(self, history: Table) -> bool:

@@ -4,7 +4,7 @@ More than declared is as declared: a topic may keep more, for longer, and larger
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from shardpost.topics.model import finding
@@ -181,16 +181,13 @@ def plan_changes(
     """Return what is to be done for each topic; `partitions` is the default of new ones."""
     declared = {one.name: one.partitions for one in expected if one.partitions}
     counts = declared | {name: len(one.partitions) for name, one in cluster.topics.items()}
-    return [
-        _repair(one, found, cluster, bootstrap)
-        if (found := cluster.topics.get(one.name))
-        else TopicPlan(one, one.partitions or _largest(one, counts, partitions), create=True)
-        for one in expected
-    ]
-
-
-def _largest(one: Expected, counts: Mapping[str, int], default: int) -> int:
-    return max((counts.get(name, default) for name in one.partitions_as), default=default)
+    plans = []
+    for one in expected:
+        largest = max((counts.get(name, partitions) for name in one.partitions_as), default=0)
+        plan = TopicPlan(one, one.partitions or largest or partitions, create=True)
+        found = cluster.topics.get(one.name)
+        plans.append(_repair(one, found, cluster, bootstrap) if found else plan)
+    return plans
 
 
 def _repair(one: Expected, found: FoundTopic, cluster: Cluster, bootstrap: str) -> TopicPlan:
