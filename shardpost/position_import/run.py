@@ -158,16 +158,11 @@ def import_positions(installation: Installation, request: ImportRequest) -> JobR
         if request.is_applied:
             writer = at_end.enter_context(closing(ImportWriter(installation, config)))
             writer.open()
-        return _import(installation, request, largest_batch(config), writer)
-
-
-def _import(
-    installation: Installation, request: ImportRequest, largest: int, writer: ImportWriter | None
-) -> JobResult:
-    step("ends")
-    base = find_base(installation)
-    step("source")
-    with compare(installation, base, request, largest) as found:
+        step("ends")
+        base = find_base(installation)
+        step("source")
+        compared = compare(installation, base, request, largest_batch(config))
+        found = at_end.enter_context(compared)
         import_id, before = choose_id(
             request.import_id,
             found.content,

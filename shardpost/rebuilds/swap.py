@@ -88,11 +88,6 @@ def _ids(rows: pa.Table) -> pa.Array:
 
 log = logging.getLogger(__name__)
 
-_COLUMNS = (
-    "COALESCE(o.client, n.client) AS client, n.positions AS positions,"
-    " COALESCE(o.shard, n.shard) AS shard"
-)
-
 
 def swap_tables(
     installation: Installation, rebuild: Rebuild, last: Snapshot, standby: Snapshot
@@ -160,8 +155,12 @@ def _write_changed(tables: Tables, last: Snapshot, standby: Snapshot, run: str) 
     table, version = standby.located(SHARE_HOLDERS), standby.tables[SHARE_HOLDERS.name]
     schema, folder = arrow_schema(SHARE_HOLDERS), f"{version + 1:08d}-{run}"
     added, count = [], 0
+    columns = (
+        "COALESCE(o.client, n.client) AS client, n.positions AS positions,"
+        " COALESCE(o.shard, n.shard) AS shard"
+    )
     for shard in range(last.shards):
-        sql = holders_sql(_COLUMNS, f"shard = {shard}")
+        sql = holders_sql(columns, f"shard = {shard}")
         sql += " SELECT client, positions, shard FROM compared WHERE difference <> 'equal'"
         batches = stream(tables, sql, both(last, standby, SHARE_HOLDERS))
         parts = (_rows(batch, last.number + 1, schema) for batch in batches if batch.num_rows)

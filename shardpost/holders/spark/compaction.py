@@ -40,6 +40,7 @@ from shardpost.holders.spark.topic_update import (
     uncertain_keys,
     update_topic,
 )
+from shardpost.holders.table_commits import restored_tables
 from shardpost.installation import Installation
 from shardpost.spark import driver, kafka_source
 from shardpost.spark.job_spec import JobResult
@@ -65,13 +66,15 @@ def build_snapshot(
         read_ranges = few.falling_back_to(read_ranges) if few else read_ranges
         spark = driver.start_session(COMPACT_POSITIONS.name)
         records_of = partial(read_ranges, spark, kafka)
-        if last := state.last_read:
-            may_have_lost = unread.may_have_lost(last, state.at)
+        if last_read := state.last_read:
+            may_have_lost = unread.may_have_lost(last_read, state.at)
             counted = {one: records_of(unread.of_topic(one)).count() for one in may_have_lost}
-            unread.require_tombstones_kept(counted, last, state.at)
+            unread.require_tombstones_kept(counted, last_read, state.at)
+        tables, last = installation.tables, state.last
+        versions = restored_tables(tables, last)
         run = CompactionRun(
-            TableWriter.at_snapshot(spark, installation.tables, state.last, str(uuid.uuid4())),
-            state.last,
+            TableWriter(spark, tables, versions, last, str(uuid.uuid4())),
+            last,
             country=country,
             shards=state.counts[kafka.topic("share-holders")],
             few=RunSize(unread.size).is_few,

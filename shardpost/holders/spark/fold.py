@@ -119,7 +119,14 @@ def update_holders(run: HoldersRun, changed: DataFrame | FewRows | None, opened:
     was_counted = exchanges_in(last.country, known_before) if last else set[str]()
     counted = exchanges_in(run.country, known)
     exchanges = _Exchanges(was_counted, counted, {*known_before}, {*known})
-    holders, held = _update_lists(run, changed, exchanges)
+    # The country of one exchange may concern any number of clients.
+    few, done = run.few and not exchanges.changed, None
+    if few and isinstance(changed, FewRows):
+        done = _write_few(run, changed, exchanges)
+    if done is None:
+        frame = None if changed is None else as_frame(run, changed)
+        done = _write_held(run, _held(run, frame, exchanges), few=few)
+    holders, held = done
     return replace(
         before,
         positions=before.positions + opened,
@@ -147,23 +154,6 @@ def _unknown(
                     counts[code[:LONGEST_EXCHANGE]] += 0 if code in exchanges.known else sign
         return UnknownExchanges.of(+counts)  # only those above 0
     return count_unknown(run.tables.where, run.tables.seen(t.POSITIONS, t.EXCHANGES))
-
-
-def _update_lists(
-    run: HoldersRun, changed: DataFrame | FewRows | None, exchanges: _Exchanges
-) -> HoldersChange:
-    # The country of one exchange may concern any number of clients.
-    few = run.few and not exchanges.changed
-    if few and isinstance(changed, FewRows):
-        done = _write_few(run, changed, exchanges)
-        if done is not None:
-            return done
-    frame = None if changed is None else as_frame(run, changed)
-    held = _held(run, frame, exchanges)
-    if held is None:
-        return 0, 0
-    step("share_holders")
-    return _write_holders(run, held, few=few)
 
 
 def _write_few(run: HoldersRun, changed: FewRows, exchanges: _Exchanges) -> HoldersChange | None:
@@ -234,7 +224,10 @@ def _held(run: HoldersRun, changed: DataFrame | None, exchanges: _Exchanges) -> 
     return run.spark.sql(sql, changed=reduce(DataFrame.union, rows_))
 
 
-def _write_holders(run: HoldersRun, changed: DataFrame, *, few: bool) -> HoldersChange:
+def _write_held(run: HoldersRun, changed: DataFrame | None, *, few: bool) -> HoldersChange:
+    if changed is None:
+        return 0, 0
+    step("share_holders")
     touched, table = per_client(changed), t.SHARE_HOLDERS
     if run.tables.is_empty(table):  # read back what was written rather than persist it
         first = touched.withColumn("positions", sorted_ids(F.col("added")))

@@ -19,7 +19,6 @@ from shardpost.delta.query import rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, layered
 from shardpost.holders.model.view_tables import VIEW, FoldingRule
-from shardpost.holders.table_commits import restored_tables
 from shardpost.logs import step
 from shardpost.spark import delta_files, driver
 
@@ -53,17 +52,6 @@ class TableWriter:
         self._writes = itertools.count()
         self._folded = {t.name: last.folded_up_to(t.name) if last else 0 for t in LAYERED}
         self._changed = set[str]()
-
-    @classmethod
-    def at_snapshot(
-        cls, spark: SparkSession, where: Tables, last: Snapshot | None, run: str
-    ) -> "TableWriter":
-        """Return a writer of the tables as that snapshot has them; missing ones are created.
-
-        What an interrupted run left after the snapshot is undone. ShardpostError if a table of the
-        snapshot does not exist.
-        """
-        return cls(spark, where, restored_tables(where, last), last, run)
 
     def located(self, table: Table) -> Table:
         """Return a table in its folder."""

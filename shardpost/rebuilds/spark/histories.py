@@ -190,7 +190,6 @@ class KafkaHistories:
         return found.drop("was_erased")
 
     def _held(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """Return what Kafka still has of ranges."""
         lows = ((one, self.low[one.topic][one.partition][0]) for one in ranges)
         held = (replace(one, first=max(one.first, low)) for one, low in lows)
         return [range_ for range_ in held if range_.size > 0]
