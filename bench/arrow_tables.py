@@ -38,9 +38,7 @@ class ArrowTables(TableWriter):
 
     def __init__(self, settings: Settings, last: Snapshot) -> None:
         no_session = cast("SparkSession", None)
-        super().__init__(
-            no_session, installed(settings).tables, dict(last.tables), last, str(uuid.uuid4())
-        )
+        super().__init__(no_session, installed(settings).tables, dict(last.tables), last)
 
     def read(self, table: Table) -> Any:
         """Return a table as this run sees it."""

@@ -15,9 +15,7 @@ def test_a_table_folded_in_a_run_lacks_what_comes_after_it_in_that_run(settings:
     versions[POSITION_EVENTS.name] = overwrite(
         settings, POSITION_EVENTS, [put("1", "c", "LON").row()]
     )
-    writer = TableWriter(
-        Mock(), installed(settings).tables, versions, snapshot(1, versions), "a-run"
-    )
+    writer = TableWriter(Mock(), installed(settings).tables, versions, snapshot(1, versions))
     writer.share(POSITIONS, writer.number, moved=True)
     assert POSITIONS.name not in writer.folded
     paths = table_log.sizes(

@@ -11,7 +11,6 @@ lost, or a topic was recreated.
 """
 
 import logging
-import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -71,9 +70,8 @@ def build_snapshot(
             counted = {one: records_of(unread.of_topic(one)).count() for one in may_have_lost}
             unread.require_tombstones_kept(counted, last_read, state.at)
         tables, last = installation.tables, state.last
-        versions = restored_tables(tables, last)
         run = CompactionRun(
-            TableWriter(spark, tables, versions, last, str(uuid.uuid4())),
+            TableWriter(spark, tables, restored_tables(tables, last), last),
             last,
             country=country,
             shards=state.counts[kafka.topic("share-holders")],

@@ -6,6 +6,7 @@ have become large are folded into the files of their tables.
 
 import itertools
 import logging
+import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -28,7 +29,7 @@ LAYERED = tuple(table for table in VIEW if table.layer)
 class TableWriter:
     """All tables of the view, each at the version that this run sees: `versions`, by name.
 
-    They are in the folders that the snapshot `last` names. `run` is an id: files that an
+    They are in the folders that the snapshot `last` names. `run` is a new id: files that an
     interrupted run left have another one in their names. `number` is that of the snapshot that this
     run makes, by default the one after `last`.
     """
@@ -39,7 +40,6 @@ class TableWriter:
         where: Tables,
         versions: dict[str, int],
         last: Snapshot | None,
-        run: str,
         number: int | None = None,
     ) -> None:
         self._before = last.number if last else 0
@@ -47,7 +47,7 @@ class TableWriter:
         self.where = where
         self.versions = versions
         self.folders: Mapping[str, str] = last.folders if last else {}
-        self.run = run
+        self.run = str(uuid.uuid4())
         self.number = self._before + 1 if number is None else number
         self._writes = itertools.count()
         self._folded = {t.name: last.folded_up_to(t.name) if last else 0 for t in LAYERED}

@@ -6,7 +6,6 @@ each key, the holders and the counts.
 
 import logging
 import time
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -148,8 +147,8 @@ def _build(
 ) -> Rebuild:
     rebuild = registry.require_current(installation.tables, number)
     spark = driver.start_session(REBUILD_TABLES.name)
-    run, own = str(uuid.uuid4()), rebuild.tables
-    tables = standby_writer(spark, installation.tables, rebuild.candidate, pinned, own, run)
+    own = rebuild.tables
+    tables = standby_writer(spark, installation.tables, rebuild.candidate, pinned, own)
     kafka = None
     if rebuild.source is Source.KAFKA:
         low = held_now(installation.kafka, pinned)

@@ -5,7 +5,6 @@ New records are decoded by the code that runs. What they change follows from the
 """
 
 import logging
-import uuid
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -43,7 +42,6 @@ def standby_writer(
     last: Snapshot,
     at: Snapshot,
     own: Collection[str],
-    run: str,
 ) -> TableWriter:
     """Return a writer of the tables `own` as `last` has them, for where the snapshot `at` is.
 
@@ -55,7 +53,7 @@ def standby_writer(
         else at.tables[table.name]
         for table in VIEW
     }
-    writer = TableWriter(spark, where, versions, last, run, number=at.number)
+    writer = TableWriter(spark, where, versions, last, number=at.number)
     for table in VIEW:
         if table.name not in own:
             moved = at.tables[table.name] != last.tables.get(table.name)
@@ -76,7 +74,7 @@ def top_up(
     """
     log.info("tables not in use: brought from snapshot %d to %d", view.number, at.number)
     spark = driver.start_session(REBUILD_TABLES.name)
-    tables = standby_writer(spark, installation.tables, view, at, own, str(uuid.uuid4()))
+    tables = standby_writer(spark, installation.tables, view, at, own)
     new, records = dict[Table, list[str]](), 0
     for history in (source.history for source in t.INPUTS.values()):
         located, version = at.located(history), at.tables[history.name]
