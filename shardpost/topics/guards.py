@@ -121,29 +121,20 @@ def _place(kafka: Kafka) -> TopicPartition:
     return TopicPartition(kafka.topic("share-holders"), 0)
 
 
-# Refuses, by an error, an installation that is not as it must be.
-Guard = Callable[[Installation], object]
-
-
-def whole(*stores: TopicName) -> Guard:
-    """Return the guard that refuses stores which are not compacted only, or have lost something."""
-    return lambda installation: require_stores(installation, *stores)
-
-
 @dataclass(frozen=True)
 class Guards:
     """What must hold before a job begins, behind the lock of a name.
 
     `what` says what is running to whoever finds the lock; with `waits` the run comes after it, by
     `lock_wait`. `owner` refuses an installation that does not own the topics; None if it only reads
-    them, or its writer asks. `others` are asked next.
+    them, or its writer asks. `stores` have to be compacted only, and to have lost nothing.
     """
 
     lock: str
     what: str
     waits: bool = False
-    owner: Guard | None = None
-    others: tuple[Guard, ...] = ()
+    owner: Callable[[Installation], object] | None = None
+    stores: tuple[TopicName, ...] = ()
 
 
 _COMPACTION = Guards("compact_positions", "compact_positions", waits=True)
@@ -154,14 +145,14 @@ GUARDS = {
         "sweep_dead_letters",
         "sweep_dead_letters",
         owner=require_owner,
-        others=(whole("dead-letters", "parking-lot"),),
+        stores=("dead-letters", "parking-lot"),
     ),
     "dispatch_run_requests": Guards(
         "dispatch_run_requests",
         "the dispatch of run requests",
         waits=True,
         owner=require_owner,
-        others=(whole("run-commands"),),
+        stores=("run-commands",),
     ),
     "import_positions": Guards("import_positions", "import_positions"),
     "maintain_tables": Guards("maintain_tables", "the maintenance of the tables"),
@@ -183,8 +174,8 @@ def run(installation: Installation, job: str, *, asks_owner: bool = True) -> Ite
         try:
             if asks_owner and guards.owner:
                 guards.owner(installation)
-            for guard in guards.others:
-                guard(installation)
+            if guards.stores:
+                require_stores(installation, *guards.stores)
         except KafkaUnreachableError as error:
             raise nothing_changed(error) from None
         yield
