@@ -175,7 +175,6 @@ def _hint(error: ShardpostError) -> str:
 
 
 def _not_written(error: Exception) -> str | None:
-    """Return what to do where an error says that a file cannot be written."""
     fix = _FIXES.get(error.errno or 0) if isinstance(error, OSError) else None
     if fix is None or not isinstance(error, OSError):
         return None

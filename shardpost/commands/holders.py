@@ -93,8 +93,6 @@ def _transition_row(transition: Transition) -> tuple[str, ...]:
 
 COUNTED = ("positions", "holders", "rejected")
 SNAPSHOTS_HEADING = ("snapshot", "country", "committed at", "looked at", "end offsets", *COUNTED)
-# How far ahead it is said which snapshots leave.
-SOON = timedelta(days=1)
 
 
 @click.command()
@@ -123,7 +121,8 @@ def _snapshots_text(found: list[Snapshot]) -> Iterator[str]:
     yield text_table(SNAPSHOTS_HEADING, [_snapshot_row(snapshot) for snapshot in found])
     if (at := found[-1].history_from) is not None:
         yield f"the newest has the whole history from {_minute(at)} on"
-    staying = {one.number for one in tables.snapshots(at=datetime.now(UTC) + SOON)}
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    staying = {one.number for one in tables.snapshots(at=tomorrow)}
     if leaving := [one.number for one in found if one.number not in staying]:
         yield f"no longer kept a day from now: {ranges_text(leaving)}; {RETENTION_IN_WORDS}"
 

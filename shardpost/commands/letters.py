@@ -166,18 +166,12 @@ def sweep_command() -> int:
     of one error (SHARDPOST_RETRY_FLOOD), or too large to be parked; or letters of other frameworks
     were gone, or could not be read.
     """
-    from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
+    from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, for_a_person
     from shardpost.spark.submit import submit
 
     code, result = submit(opened(), SWEEP_DEAD_LETTERS)
     if result is None:
         return code or COULD_NOT
-    print_document(result, lambda: _sweep_text(result))
-    return code
-
-
-def _sweep_text(result: dict[str, Any]) -> str:
-    from shardpost.dead_letters.sweep_job import for_a_person
-
     counts = ", ".join(f"{result[name]} {name.replace('_', ' ')}" for name in COUNTS)
-    return "\n".join([counts, *for_a_person(result)])
+    print_document(result, lambda: "\n".join([counts, *for_a_person(result)]))
+    return code

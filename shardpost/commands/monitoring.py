@@ -10,6 +10,7 @@ from shardpost.commands.console import AS_JSON, BY, DURATION, KEY, NEEDED_WHY, p
 from shardpost.errors import COULD_NOT, DONE, one_line
 from shardpost.installation import opened
 from shardpost.watch.model.doctor_finding import DoctorFinding, exit_code
+from shardpost.wording import duration_text
 
 if TYPE_CHECKING:
     from shardpost.alerts.model.firing import Firing
@@ -25,17 +26,13 @@ def doctor_command() -> int:
     from shardpost.watch.doctor import examine
 
     found = examine(opened, datetime.now(UTC))
-    print_document(found, lambda: _findings_text(found))
+    width = max((len(one.check) for one in found), default=0)
+    lines = [line for one in found for line in _finding_lines(one, width)]
+    print_document(found, lambda: "\n".join(lines))
     return exit_code(found)
 
 
-def _findings_text(found: list[DoctorFinding]) -> str:
-    width = max(len(one.check) for one in found)
-    return "\n".join(line for one in found for line in _finding_lines(one, width))
-
-
 def _finding_lines(one: DoctorFinding, width: int) -> list[str]:
-    """Return a line with what was found, and below it what was expected, and the fix."""
     more = {"expected": one.expected, "fix": one.cure}
     indented = " " * (9 + width)
     return [
@@ -96,7 +93,6 @@ def list_command() -> int:
 def _firing_lines(one: "Firing", now: datetime) -> Iterator[str]:
     """Yield its key, severity and age, and below it what was found, who was told, and silences."""
     from shardpost.alerts.model.alert import EVENT
-    from shardpost.wording import duration_text
 
     began = "happened" if one.condition.source == EVENT else "since"
     since = f"{began} {one.since:%Y-%m-%d %H:%M} UTC ({duration_text(now - one.since)})"

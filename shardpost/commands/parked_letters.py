@@ -117,6 +117,7 @@ def parked_options(function: Callable[Concatenate[ParkedOptions, ...], int]) -> 
 def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
     """Print the plan, or carry it out; return the exit code."""
     from shardpost.dead_letters.redrive_plan import plan_redrive, prepared
+    from shardpost.holders.countries import problem_of
 
     redrive = prepared(opened(), request, options.canary, options.rate, options.up_to)
     planned = plan_redrive(redrive)
@@ -125,19 +126,12 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
         if without.refused_count == planned.refused_count:
             click.echo(AGAIN_IN_VAIN, err=True)
     if request.value is not None:
-        _check_value(redrive, planned, request.value)
+        for origin, _ in planned.groups:
+            if problem := problem_of(redrive.installation, origin, request.value):
+                click.echo(one_line(f"--value: the next compaction {problem}"), err=True)
     done = _carry_out(redrive, planned) if options.is_applied else None
     print_document(planned.as_json(request.kind, done), lambda: _plan_text(planned, request, done))
     return NEEDS_ATTENTION if planned.refused_count else DONE
-
-
-def _check_value(redrive: "Redrive", planned: "RedrivePlan", value: bytes) -> None:
-    """Say why a compaction would reject the new value of a letter of an input."""
-    from shardpost.holders.countries import problem_of
-
-    for origin, _ in planned.groups:
-        if problem := problem_of(redrive.installation, origin, value):
-            click.echo(one_line(f"--value: the next compaction {problem}"), err=True)
 
 
 def _carry_out(redrive: "Redrive", planned: "RedrivePlan") -> int:
@@ -217,19 +211,14 @@ def new_value_of(text: str) -> bytes:
             ) from None
         value = text.encode(errors="surrogateescape")
     else:
-        value = _content(text)
+        try:
+            with click.open_file(text, "rb") as file:
+                value = file.read(VALUE_BYTES + 1)
+        except OSError as error:
+            reason = f"{error.strerror}: expected a file, - for standard input, or JSON"
+            raise UsageError(f"--value {text}: cannot be read: {reason}") from None
     require_fitting(value, f"--value {text}")
     return value
-
-
-def _content(name: str) -> bytes:
-    try:
-        with click.open_file(name, "rb") as file:
-            content: bytes = file.read(VALUE_BYTES + 1)
-    except OSError as error:
-        why = f"cannot be read: {error.strerror}: expected a file, - for standard input, or JSON"
-        raise UsageError(f"--value {name}: {why}") from None
-    return content
 
 
 @click.command("discard")

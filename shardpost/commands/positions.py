@@ -138,8 +138,16 @@ def _compaction_notes(result: dict[str, Any]) -> Iterator[str]:
 
 def _compaction_text(result: dict[str, Any], began: datetime) -> str:
     snapshot = result["snapshot"]
+    if result["changed"]:
+        whose = ""
+    elif result.get(FOLLOWING, {}).get("turns"):
+        whose = " (nothing new since)"
+    elif datetime.fromisoformat(snapshot["committed_at"]) >= began:
+        whose = " (made by another run meanwhile; nothing new since)"
+    else:
+        whose = " (nothing new)"
     line = (
-        f"snapshot {snapshot['snapshot']}{_whose_snapshot(result, began)}:"
+        f"snapshot {snapshot['snapshot']}{whose}:"
         f" {counted(snapshot['positions'], 'open position')},"
         f" {counted(snapshot['holders'], 'holder')},"
         f" {counted(result['published'], 'record')} published"
@@ -147,17 +155,6 @@ def _compaction_text(result: dict[str, Any], began: datetime) -> str:
     if not result["rejected"]:
         return line
     return f"{line}, {result['rejected']} rejected (`shardpost letters list` has them)"
-
-
-def _whose_snapshot(result: dict[str, Any], began: datetime) -> str:
-    """Return what to add to the number of a snapshot that this run has not made."""
-    if result["changed"]:
-        return ""
-    if result.get(FOLLOWING, {}).get("turns"):
-        return " (nothing new since)"
-    if datetime.fromisoformat(result["snapshot"]["committed_at"]) >= began:
-        return " (made by another run meanwhile; nothing new since)"
-    return " (nothing new)"
 
 
 @click.command("import")

@@ -8,7 +8,7 @@ import click
 from shardpost.commands.console import AS_JSON, BY, WHY, YES, confirm, print_document
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION
 from shardpost.installation import opened
-from shardpost.wording import counted
+from shardpost.wording import counted, parse_share
 
 
 def submit_request(action: str, by: str, **more: Any) -> tuple[int, dict[str, Any] | None]:
@@ -158,8 +158,6 @@ def swap_command(max_changed: str | None, why: str, by: str) -> int:
     The tables before are kept for a rollback. A mail run that is under way stays with the snapshot
     that it froze. Exit code 3: more differs than --max-changed allows; nothing was swapped.
     """
-    from shardpost.wording import parse_share
-
     share = None if max_changed is None else parse_share(max_changed)
     confirm_request("Put these tables in use, and publish the holders whose list changed?")
     return carry_out_request("swap", by, why=why, max_changed=share)

@@ -49,15 +49,14 @@ def _follower(files: Files) -> dict[str, dict[str, str]]:
 
 def status_text(files: Files, found: dict[str, dict[str, str]]) -> str:
     """Return a line per service: state, address, login and detail; then the folders."""
-    lines = [f"{name:<8} {_service_text(state)}" for name, state in found.items()]
+    lines = []
+    for name, state in found.items():
+        login = f"  (user {state['user']}, password {state['password']})" if "user" in state else ""
+        detail = f"  {state['detail']}" if "detail" in state else ""
+        line = f"{name:<8} {state['state']:<10} {state.get('address', '')}{login}{detail}"
+        lines.append(line.rstrip())
     folders = [f"{name:<8} {files.home / name}" for name in ("mail", "logs")]
     return "\n".join([*lines, *folders])
-
-
-def _service_text(found: dict[str, str]) -> str:
-    login = f"  (user {found['user']}, password {found['password']})" if "user" in found else ""
-    detail = f"  {found['detail']}" if "detail" in found else ""
-    return f"{found['state']:<10} {found.get('address', '')}{login}{detail}".rstrip()
 
 
 @click.command()
@@ -163,7 +162,12 @@ def fetch(purpose: str) -> Path:
     """Return the folder of the jars of a purpose, with those that ivy/jars.sha256 names."""
     from shardpost.spark.jars import JARS
 
-    expected = _listed(purpose)
+    names = sorted({file.stem for file in IVY.glob("*.xml")} - {*NO_PURPOSES})
+    if purpose not in names:
+        raise UsageError(f"jars: expected {', '.join(names)}, found {purpose}")
+    lines = (line.split() for line in (IVY / "jars.sha256").read_text().splitlines())
+    listed = [(digest, Path(name)) for digest, name in lines]
+    expected = {path.name: digest for digest, path in listed if path.parent.name == purpose}
     folder = JARS / purpose
     if _hashes(folder) == expected:
         return folder
@@ -179,16 +183,6 @@ def fetch(purpose: str) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         fetched.replace(folder)
     return folder
-
-
-def _listed(purpose: str) -> dict[str, str]:
-    """Return {name: SHA-256} of the jars of a purpose; UsageError if there is none such."""
-    names = sorted({file.stem for file in IVY.glob("*.xml")} - {*NO_PURPOSES})
-    if purpose not in names:
-        raise UsageError(f"jars: expected {', '.join(names)}, found {purpose}")
-    lines = (line.split() for line in (IVY / "jars.sha256").read_text().splitlines())
-    of_all = {name: digest for digest, name in lines}
-    return {Path(name).name: of_all[name] for name in of_all if Path(name).parent.name == purpose}
 
 
 def _hashes(folder: Path) -> dict[str, str]:

@@ -24,6 +24,7 @@ from shardpost.commands.console import (
 )
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.installation import opened
+from shardpost.wording import in_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,8 +61,6 @@ def list_command() -> int:
 
 
 def _sizes_text(found: "list[TableSize]") -> str:
-    from shardpost.wording import in_bytes
-
     if not found:
         return "no table yet: run `shardpost compact`"
     rows = [

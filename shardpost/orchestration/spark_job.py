@@ -86,7 +86,12 @@ class SparkJob(SparkSubmitOperator):
         log.info("job %s %s", self.job.name, self.request)
         installation = task_installation(mails=self.mails)
         if done := self.job.result_without_spark(installation, self.request):
-            return self._result_of(*done)
+            code, result = done
+            if code == NEEDS_ATTENTION:
+                log.warning(ATTENTION, self.job.name)
+            elif code != DONE:
+                raise failure(f"{self.job.name} ended with {code}", code)
+            return result
         return self._submit(installation, context)
 
     def _submit(self, installation: Installation, context: Context) -> Any:
@@ -111,14 +116,6 @@ class SparkJob(SparkSubmitOperator):
             if (found := read_result(folder)) is None:
                 raise AirflowException(f"the job succeeded but wrote no result to {result}")
             return found  # which Airflow stores as XCom
-
-    def _result_of(self, code: int, result: Any) -> Any:
-        """Return the result of a job that was done without Spark, if its exit code allows that."""
-        if code == NEEDS_ATTENTION:
-            log.warning(ATTENTION, self.job.name)
-        elif code != DONE:
-            raise failure(f"{self.job.name} ended with {code}", code)
-        return result
 
     def on_kill(self) -> None:
         """Kill spark-submit with its descendants: the JVM, the driver's Python, its workers.

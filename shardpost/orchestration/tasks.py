@@ -141,7 +141,6 @@ def alert_of_attention(context: Context, lines: Sequence[str]) -> None:
 
 
 def _why(context: Context) -> str:
-    """Return why the task failed, in one line."""
     match context.get("exception"):
         case None:
             return "it was killed or marked failed"

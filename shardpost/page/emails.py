@@ -163,7 +163,6 @@ def _late(visit: PageRequest, week: str, late: Mapping[str, Any] | None) -> dict
 
 
 def _exceeded(visit: PageRequest, found: WeekStatus, document: Mapping[str, Any]) -> list[str]:
-    """Return which limits the week exceeds, and what to do."""
     if found.closed is not None:
         return []
     limits = visit.installation.values(MailLimits)

@@ -123,7 +123,6 @@ def one_by_one(visit: CurrentRequest, asked: AskedFor) -> Response:
 
 
 def _found(visit: PageRequest, asked: Wanted) -> tuple[ListedLetters, dict[str, Any]]:
-    """Return the letters, and what every page of them has."""
     index = open_index(visit.installation, visit.memory.letters, most_unread=FEW_OFFSETS)
     filters = ListFilters(asked.state, asked.origin, asked.error, asked.since, asked.until)
     found = listed(visit.installation, index, filters, visit.now, text=asked.text)
@@ -140,7 +139,6 @@ def _found(visit: PageRequest, asked: Wanted) -> tuple[ListedLetters, dict[str, 
 
 
 def _warnings(visit: PageRequest, unread: int) -> list[str]:
-    """Return why the letters may not be all."""
     said = []
     if unread:
         said.append(

@@ -16,7 +16,7 @@ from shardpost.holders.record_fates import kept_record
 from shardpost.instants import instant_of
 from shardpost.kafka import record_pages
 from shardpost.kafka.coordinates import Coordinates
-from shardpost.kafka.record_pages import Bounds, Found, State
+from shardpost.kafka.record_pages import Found, State
 from shardpost.kafka.records import Record
 from shardpost.page.access import POSITIONS, sees
 from shardpost.page.record_outcomes import (
@@ -138,7 +138,6 @@ def record(visit: CurrentRequest, topic: Required, partition: Number, offset: Nu
 
 
 def _counts(visit: PageRequest, position: str, notes: list[str]) -> str | None:
-    """Return whether a position counts by its latest record, and why."""
     try:
         snapshot = snapshots.current(visit.installation.tables)
         found = position_history(visit.installation, snapshot, position)
@@ -168,7 +167,16 @@ def _found(visit: PageRequest, topic: OwnTopic, at: Coordinates) -> tuple[Found,
         found = record_pages.read_one(visit.installation.kafka, at, bounds)
         if found.record is not None:
             return found, []
-        notes = [_why_none(at, bounds)]
+        if at.offset < bounds.low:
+            why = f"Kafka has deleted {at}: the first offset that it keeps there is {bounds.low}"
+        elif at.offset >= bounds.high:
+            why = f"there is no {at} yet: the next offset that is written there is {bounds.high}"
+        else:
+            why = (
+                f"Kafka has no record {at}: it was compacted away, since a later one has its key,"
+                " or it is the mark by which a transaction ended"
+            )
+        notes = [why]
     except ShardpostError as error:
         notes = [str(error)]
     kept = _kept(visit, topic, at, notes)
@@ -177,19 +185,7 @@ def _found(visit: PageRequest, topic: OwnTopic, at: Coordinates) -> tuple[Found,
     return record_pages.Found(kept, None), notes
 
 
-def _why_none(at: Coordinates, bounds: Bounds) -> str:
-    if at.offset < bounds.low:
-        return f"Kafka has deleted {at}: the first offset that it keeps there is {bounds.low}"
-    if at.offset >= bounds.high:
-        return f"there is no {at} yet: the next offset that is written there is {bounds.high}"
-    return (
-        f"Kafka has no record {at}: it was compacted away, since a later one has its key, or it is"
-        " the mark by which a transaction ended"
-    )
-
-
 def _kept(visit: PageRequest, topic: OwnTopic, at: Coordinates, notes: list[str]) -> Record | None:
-    """Return a record of an input, or a retry of one, as history keeps it."""
     origins = INPUTS if topic.kind == "retries" else (topic.kind,)
     if topic.kind not in (*INPUTS, "retries"):
         return None

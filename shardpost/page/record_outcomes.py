@@ -221,7 +221,6 @@ _TAG_OF_STATE = {"sent": "good", "failed": "bad", "unknown": "bad", "sending": "
 
 
 def _of_ledger(visit: PageRequest, topic: OwnTopic, records: Sequence[Record]) -> Outcomes:
-    """Return the state that each record of the ledger gives its client."""
     found: Outcomes = {}
     for record in records:
         text = (record.key or b"")[:WEEK_BYTES]

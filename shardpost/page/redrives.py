@@ -241,7 +241,6 @@ def _plan(visit: PageRequest, chosen: Chosen, value: bytes | None) -> Response:
 
 
 def _listed(visit: PageRequest, redrive: Redrive) -> ListedLetters:
-    """Return the parked letters that a decision is about, by the list."""
     chosen = redrive.request.selection
     of = chosen.filters if chosen.ids is None else ListFilters()
     filters = replace(of, state=LetterState.PARKED)

@@ -197,6 +197,5 @@ def _coded(text: str) -> Markup:
 
 
 def _kind(cell: object) -> str:
-    """Return how a cell is shown."""
     kinds: Mapping[type, str] = {Link: "link", datetime: "time", bool: "flag", int: "number"}
     return next((name for kind, name in kinds.items() if isinstance(cell, kind)), "text")

@@ -109,11 +109,11 @@ def request(
     value = {"Dag": dag, "Conf": params, "RequestedBy": visit.name}
     sent = send_request(visit.installation.kafka, key, value)
     at, since = sent.coordinates, sent.decisions_from
-    said = f"requested: {at}"
     where = {"partition": at.partition, "offset": at.offset}
     where |= {"decided": since.partition, "since": since.offset}
     # A zero would be left out of the address as if it were not given.
-    return visit.back_to("runs/request", said, key=key, **{n: str(v) for n, v in where.items()})
+    query = {name: str(number) for name, number in where.items()}
+    return visit.back_to("runs/request", f"requested: {at}", key=key, **query)
 
 
 @router.get("/request")
@@ -138,7 +138,6 @@ def outcome(
         there = next(rest, None)
         if there is None or (there.offset(), there.key()) != (offset, key.encode()):
             raise NotFoundError(f"{at}: expected a request under {shown(key)}, found none")
-    document = None if found is None else found.as_json(key)
     command = found.command if found else None
     run = command and Link(
         command.run_id, visit.airflow_url("dags", command.dag, "runs", command.run_id)
@@ -146,7 +145,7 @@ def outcome(
     is_settled = found is not None and found.settled
     return visit.answer(
         "run_request.html",
-        document,
+        None if found is None else found.as_json(key),
         key=key,
         at=str(at),
         outcome=found,

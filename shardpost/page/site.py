@@ -162,7 +162,6 @@ def misunderstanding(problem: Mapping[str, Any]) -> str:
 
 
 def _bounds(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the bounds of a validator as people write them."""
     bounds = dict(given)
     for name in bounds.keys() & {"min_length", "max_length"}:
         bounds[name] = counted(bounds[name], "character")
@@ -196,13 +195,11 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _not_to_be_had(request: Request, error: Exception) -> Response:
-    """Say what is not there, or does not answer, in the place of the page."""
     status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 503)
     return await _refused(request, HTTPException(status, str(error)))
 
 
 async def _not_understood(request: Request, error: Exception) -> Response:
-    """Say which parameter is not what was expected."""
     problems = cast(RequestValidationError, error).errors()
     said = "; ".join(dict.fromkeys(map(misunderstanding, problems)))
     return await _refused(request, HTTPException(400, said))

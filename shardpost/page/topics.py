@@ -60,7 +60,6 @@ def topics(visit: CurrentRequest, page: PageNumber = 1) -> Response:
 
 
 def _audited(visit: PageRequest) -> tuple[list[Any], list[tuple[Link | str, int]]]:
-    """Return the findings, and the declared topics that are there with their partitions."""
     from shardpost.watch.audit import audit
 
     installation = visit.installation
