@@ -13,11 +13,11 @@ from bench import kafka
 from bench.measured import Measured, kill_when, run
 from shardpost.checkout import CHECKOUT
 from shardpost.settings import Settings
-from shardpost.settings.topic_names import TopicName
 from shardpost.spark import class_archive
 from shardpost.spark import submit as spark_submit
 from shardpost.spark.job_spec import JobSpec, document_of
 from shardpost.topics.creation import apply_topics
+from shardpost.values.topic_names import TopicName
 from tests.support.installed import installed
 
 SHARDPOST = Path(sys.executable).parent / "shardpost"

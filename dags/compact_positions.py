@@ -56,7 +56,7 @@ from shardpost.orchestration.tasks import (
     require_known,
 )
 from shardpost.settings import one
-from shardpost.settings.schedules import longest_pause, next_run
+from shardpost.values.schedules import longest_pause, next_run
 
 SCHEDULE = one("compact_schedule")
 FOLLOWS = one("follow") == "on"

@@ -10,7 +10,7 @@ from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction, T
 from pendulum import UTC, DateTime, instance, now
 
 from shardpost.settings import one
-from shardpost.settings.schedules import WEEKLY_SEND, WeeklyTime
+from shardpost.values.schedules import WEEKLY_SEND, WeeklyTime
 from shardpost.weekly_email.model.week import IsoWeek
 
 

@@ -11,7 +11,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardpost.settings import Settings, load
-from shardpost.settings.topic_names import TopicName
+from shardpost.values.topic_names import TopicName
 
 if TYPE_CHECKING:
     from shardpost.delta.object_store import Tables

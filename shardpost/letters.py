@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from shardpost.dead_letters.model import letter_format, letters
 from shardpost.dead_letters.model.letter_format import Letter, Malformed
 from shardpost.kafka.reading import record_of, reread_headers
-from shardpost.settings.retry_settings import RetrySettings
 from shardpost.topics.declared import PASSED_ON_BYTES, STORED_BYTES
+from shardpost.values.retry_settings import RetrySettings
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

@@ -16,7 +16,7 @@ from xdist.workermanage import NodeManager, WorkerController
 from shardpost.embedded import broker, daemons
 from shardpost.settings import Settings, load
 from shardpost.settings.loading import VARIABLES
-from shardpost.settings.topic_names import TopicName
+from shardpost.values.topic_names import TopicName
 from tests.support import airflow_environment, how_far
 from tests.support.installed import installed
 from tests.support.object_store import ObjectStore, object_store

@@ -41,7 +41,7 @@ from shardpost.kafka.reading import record_of
 from shardpost.kafka.records import Outgoing, batches, size_of
 from shardpost.kafka.topic_metadata import partition_leaders, topic_ids
 from shardpost.kafka.transactions import Consumed, TooLargeError, Transactions
-from shardpost.settings.retry_settings import split_names
+from shardpost.values.retry_settings import split_names
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import Generations, Step, newest_steps
 from shardpost.delta.query import OpenedTables, python_values
 from shardpost.installation import Installation
-from shardpost.settings.retry_settings import RetryRules
+from shardpost.values.retry_settings import RetryRules
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 _NAMES = frozenset({"state", "topic", "origin_topic", "fingerprint"})

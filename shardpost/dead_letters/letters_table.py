@@ -36,7 +36,7 @@ from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import OffsetRange, total_size
 from shardpost.kafka.reading import read_to_end, record_of
-from shardpost.settings.retry_settings import RetryRules
+from shardpost.values.retry_settings import RetryRules
 from shardpost.wording import counted
 
 SCHEMA = arrow_schema(DEAD_LETTERS)

@@ -24,7 +24,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.records import Record
 from shardpost.projection import Form, Projections
-from shardpost.settings.retry_settings import RetryRules
+from shardpost.values.retry_settings import RetryRules
 
 NONE = -1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -30,7 +30,7 @@ from shardpost.kafka.records import Outgoing, Record, batches, size_of
 from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.logs import step
 from shardpost.projection import disk_errors_explained, open_temporary
-from shardpost.settings.retry_settings import RetryRules
+from shardpost.values.retry_settings import RetryRules
 
 SelectedRecord = tuple[Record, SelectedLetter]
 

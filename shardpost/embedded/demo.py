@@ -27,7 +27,7 @@ from shardpost.errors import ShardpostError, UsageError
 from shardpost.installation import Installation
 from shardpost.run_requests.airflow_api import AirflowApi, AirflowRunError, log_in
 from shardpost.settings import Settings, load
-from shardpost.settings.topic_names import TopicName
+from shardpost.values.topic_names import TopicName
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import counted
 

@@ -39,7 +39,7 @@ from shardpost.holders.model.view_tables import INPUTS, InputTables
 from shardpost.holders.table_commits import commit_rewritten
 from shardpost.installation import Installation
 from shardpost.locks.locks import after_running
-from shardpost.settings.topic_names import TopicName
+from shardpost.values.topic_names import TopicName
 
 # What is asked of each record.
 COLUMNS = (

@@ -20,7 +20,7 @@ from shardpost.installation import Installation
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.records import Record
 from shardpost.kafka.topic_metadata import topic_ids
-from shardpost.settings.topic_names import TopicName
+from shardpost.values.topic_names import TopicName
 
 
 class FateKind(StrEnum):

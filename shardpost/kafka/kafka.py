@@ -29,7 +29,7 @@ from shardpost.kafka.clients import (
     KeptClients,
 )
 from shardpost.kafka.greeting import why_refused
-from shardpost.settings.topic_names import TopicName
+from shardpost.values.topic_names import TopicName
 
 # An admin client that was not used for so many seconds is not used again: a broker may have been
 # restarted meanwhile, which a client that was connected notices late.

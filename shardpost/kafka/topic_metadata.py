@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import LISTEN_SECONDS
 from shardpost.kafka.kafka import FIRST_ANSWER_SECONDS, Kafka, KafkaUnreachableError, Patience
-from shardpost.settings.topic_names import TopicName
+from shardpost.values.topic_names import TopicName
 
 
 def is_reachable(kafka: Kafka, seconds: float) -> bool:

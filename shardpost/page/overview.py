@@ -25,8 +25,8 @@ from shardpost.page.alerts import LONGEST_NAME, firing, needs_a_person, place_of
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing
 from shardpost.page.request import CurrentRequest, PageRequest
 from shardpost.page.topics import time_to_loss
-from shardpost.settings.schedules import longest_pause
 from shardpost.topics.model.finding import Severity
+from shardpost.values.schedules import longest_pause
 from shardpost.watch.model.conditions import UNKNOWN_EXCHANGE, refused
 from shardpost.wording import counted, duration_text, in_bytes
 

@@ -20,7 +20,7 @@ from shardpost.kafka.records import Record, header_bytes
 from shardpost.page import access
 from shardpost.page.rendering import Link
 from shardpost.page.request import PageRequest
-from shardpost.settings.topic_names import TopicName
+from shardpost.values.topic_names import TopicName
 from shardpost.weekly_email.model.ledger import WEEK_BYTES, closed_key, decode
 from shardpost.weekly_email.model.week import IsoWeek
 

@@ -6,8 +6,8 @@ from typing import get_args
 from pydantic import ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from shardpost.settings.topic_names import TopicName, metrics_name
 from shardpost.settings.variables import PREFIX, topic_variable
+from shardpost.values.topic_names import TopicName, metrics_name
 
 # {port: what is set if that service is not the embedded one}; Airflow's is always used.
 PORTS = {"kafka_port": "bootstrap_servers", "smtp_port": "smtp_host", "airflow_port": None}

@@ -13,9 +13,9 @@ from urllib.parse import unquote, urlsplit
 from pydantic import AfterValidator, Field
 
 from shardpost.errors import UsageError
-from shardpost.settings.schedules import cron
-from shardpost.settings.topic_names import check_topic
 from shardpost.unsubscribe import keys_of
+from shardpost.values.schedules import cron
+from shardpost.values.topic_names import check_topic
 
 DEFAULT_SENDER = "Shardpost <weekly@shardpost.example>"
 LEAST_HEAP_BYTES = 512 << 20
@@ -100,7 +100,7 @@ def sender(text: str) -> str:
     """Check whom e-mails are from: `name <address>` or an address, in ASCII."""
     if text == DEFAULT_SENDER:  # the library that knows addresses takes a while to import
         return text
-    from shardpost.settings.addresses import mailbox
+    from shardpost.values.addresses import mailbox
 
     mailbox(text)
     return text

@@ -18,7 +18,6 @@ from pydantic_core import ErrorDetails
 from shardpost.checkout import DOT_ENV
 from shardpost.errors import UsageError
 from shardpost.settings.forms import STORE, read_text
-from shardpost.settings.topic_names import TopicName
 from shardpost.settings.values import Settings
 from shardpost.settings.variables import (
     CLIENT_PREFIX,
@@ -30,6 +29,7 @@ from shardpost.settings.variables import (
     topic_variable,
     unknown_name,
 )
+from shardpost.values.topic_names import TopicName
 
 # docker compose reads the same file, scripts/cluster-env writes into it what docker-compose.yml
 # asks for, and an object store has AWS's variables.

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from shardpost.checkout import HOME, home_folder
-from shardpost.settings import combinations, forms, schedules
+from shardpost.settings import combinations, forms
 from shardpost.settings.forms import (
     DEFAULT_SENDER,
     Absolute,
@@ -40,15 +40,16 @@ from shardpost.settings.forms import (
     Url,
     Week,
 )
-from shardpost.settings.retry_settings import (
+from shardpost.settings.variables import PREFIX, client_variable, topic_variable
+from shardpost.values import schedules
+from shardpost.values.retry_settings import (
     RetryRules,
     RetrySettings,
     find_cycle,
     parse_origins,
     split_names,
 )
-from shardpost.settings.topic_names import RETRY_TARGETS, TopicName, check_topic
-from shardpost.settings.variables import PREFIX, client_variable, topic_variable
+from shardpost.values.topic_names import RETRY_TARGETS, TopicName, check_topic
 from shardpost.wording import share
 
 # Whether a week that ended less than so many days ago was closed need not be looked for.

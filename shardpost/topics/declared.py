@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from shardpost.settings.topic_names import TopicName
+from shardpost.values.topic_names import TopicName
 
 DAY_MS = 24 * 3600 * 1000
 

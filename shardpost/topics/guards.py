@@ -29,8 +29,8 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.locks.locks import exclusive
-from shardpost.settings.topic_names import TopicName
 from shardpost.topics.stores import require_stores
+from shardpost.values.topic_names import TopicName
 
 GROUP = "shardpost-owner"
 # Kafka takes metadata of 4096 bytes, and JSON needs up to 6 for a character.

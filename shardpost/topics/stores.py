@@ -17,7 +17,7 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.topic_metadata import partition_counts, topic_configs, topic_ids
 from shardpost.locks.shared_files import Files, SharedFile
-from shardpost.settings.topic_names import TopicName
+from shardpost.values.topic_names import TopicName
 
 
 @dataclass(frozen=True)

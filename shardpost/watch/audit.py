@@ -21,7 +21,6 @@ from shardpost.kafka.coordinates import total_size
 from shardpost.kafka.greeting import broker_level
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_metadata import cluster_metadata, is_reachable
-from shardpost.settings.topic_names import TopicName
 from shardpost.topics import guards
 from shardpost.topics.declared import SHARE_HOLDERS
 from shardpost.topics.guards import NotOwnerError
@@ -41,6 +40,7 @@ from shardpost.topics.model.finding import APPLY, Finding, Severity
 from shardpost.topics.observation import observe, observe_topics, require_cluster
 from shardpost.topics.stores import inspect_stores
 from shardpost.topics.topics_file import expected_topics
+from shardpost.values.topic_names import TopicName
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.week_state import WeekState

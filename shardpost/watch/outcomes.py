@@ -11,7 +11,7 @@ from shardpost.errors import shown
 from shardpost.holders.share_holders_topic import too_large_lists
 from shardpost.installation import Installation
 from shardpost.kafka.topic_metadata import partition_counts
-from shardpost.settings.schedules import WeeklyTime
+from shardpost.values.schedules import WeeklyTime
 from shardpost.watch.model import conditions
 from shardpost.watch.model.conditions import Observations
 from shardpost.watch.sources import longest_wait

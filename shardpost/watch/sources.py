@@ -26,8 +26,8 @@ from shardpost.locks import refused_runs
 from shardpost.maintenance.stored_tables import table_sizes
 from shardpost.run_requests.model.commands import CommandState
 from shardpost.run_requests.request_client import RECENT_DECISIONS, commands_in_force, list_decided
-from shardpost.settings.schedules import longest_pause
 from shardpost.topics.model.finding import Severity
+from shardpost.values.schedules import longest_pause
 from shardpost.watch.audit import audit
 from shardpost.watch.model import conditions
 from shardpost.watch.model.conditions import Observations

@@ -27,7 +27,7 @@ from shardpost.kafka.partitioning import ONE_PARTITIONER
 from shardpost.locks import refused_runs
 from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.rebuild import Rebuild, State
-from shardpost.settings.schedules import longest_pause
+from shardpost.values.schedules import longest_pause
 from shardpost.watch.model import conditions
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, warning
 from shardpost.wording import duration_text, some_of

@@ -16,8 +16,8 @@ from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, o
 from shardpost.holders.model.plausibility import CollapseError
 from shardpost.holders.spark.held_positions import holding_clients
 from shardpost.installation import Installation
-from shardpost.settings.schedules import WeeklyTime
 from shardpost.spark.job_spec import JobResult
+from shardpost.values.schedules import WeeklyTime
 from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus
 from shardpost.weekly_email.email_job import EmailRequest, Mode, RunRules, shard_label

@@ -18,7 +18,7 @@ from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError, UsageError, shown
 from shardpost.installation import Installation
-from shardpost.settings.addresses import Address, Mailbox, UnusableAddress, check_address
+from shardpost.values.addresses import Address, Mailbox, UnusableAddress, check_address
 from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.email_context import (

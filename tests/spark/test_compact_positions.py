@@ -28,8 +28,8 @@ from shardpost.holders.model.view_tables import (
 from shardpost.holders.who_holds import HoldersQuery, query_holders
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from shardpost.settings.topic_names import TopicName
 from shardpost.spark.run_size import THRESHOLDS
+from shardpost.values.topic_names import TopicName
 from tests.support.compacting import agree, folding_by, run
 from tests.support.how_far import drawn, up_to
 from tests.support.installed import installed

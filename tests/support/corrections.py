@@ -14,7 +14,7 @@ from shardpost.delta.query import at_snapshot, rows
 from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.holders.who_holds import HoldersQuery, query_holders
 from shardpost.settings import Settings
-from shardpost.settings.topic_names import TopicName
+from shardpost.values.topic_names import TopicName
 from tests.support.compacting import run
 from tests.support.installed import installed
 from tests.support.reference import Raw, Retry, closed, position, produce, produce_retry

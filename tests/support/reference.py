@@ -16,7 +16,7 @@ from shardpost.holders.model.as_of import position_sort_key
 from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
-from shardpost.settings.topic_names import TopicName
+from shardpost.values.topic_names import TopicName
 from tests.support.installed import installed
 
 POSITION = {"Client": str, "Ticker": str, "Amount": (int, float), "Exchange": str}

@@ -43,8 +43,8 @@ from shardpost.run_requests.model import commands
 from shardpost.run_requests.model.commands import MOST_NESTED, Command, CommandState, next_action
 from shardpost.run_requests.model.requests import Issue, Refused, RequestRules, decide_record
 from shardpost.run_requests.request_client import Decided
-from shardpost.settings.retry_settings import RetryRules
 from shardpost.topics.model.cluster import release
+from shardpost.values.retry_settings import RetryRules
 from shardpost.weekly_email.model import ledger
 from shardpost.weekly_email.model.week_report import cause_of
 from tests.support import strict_decoder

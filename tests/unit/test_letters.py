@@ -30,7 +30,7 @@ from shardpost.instants import LATEST_MS, instant_of
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import NO_TIMESTAMP, Header, Headers, Outgoing, Record
-from shardpost.settings.retry_settings import RetryRules, RetrySettings, parse_origins
+from shardpost.values.retry_settings import RetryRules, RetrySettings, parse_origins
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)

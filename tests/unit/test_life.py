@@ -12,8 +12,8 @@ from shardpost.dead_letters.model.letter_format import Letter, LetterState, Malf
 from shardpost.dead_letters.model.letter_history import Step, in_order, newest_steps, step_of
 from shardpost.kafka.records import Header, Outgoing, Record, batch_bytes
 from shardpost.letters import MAX_BYTES, PRODUCER_SETTINGS, make_letter
-from shardpost.settings.retry_settings import RetryRules
 from shardpost.topics.declared import DEAD_LETTERS, PARKING_LOT, RETRIES
+from shardpost.values.retry_settings import RetryRules
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 W, T, P, R, D = (

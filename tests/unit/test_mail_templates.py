@@ -13,7 +13,7 @@ import pytest
 
 from shardpost.errors import UsageError
 from shardpost.settings import Settings, load
-from shardpost.settings.addresses import Address
+from shardpost.values.addresses import Address
 from shardpost.weekly_email.model.email_context import ComposeError, EmailContext, Recipient, Sender
 from shardpost.weekly_email.model.holdings import holdings_of_batch
 from shardpost.weekly_email.model.localized import known_language, number_text

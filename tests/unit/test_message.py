@@ -14,8 +14,8 @@ import pytest
 
 from shardpost.errors import UsageError
 from shardpost.settings import Settings
-from shardpost.settings.addresses import Address, UnusableAddress, check_address
 from shardpost.unsubscribe import is_genuine
+from shardpost.values.addresses import Address, UnusableAddress, check_address
 from shardpost.weekly_email.model.email_context import (
     ComposeError,
     EmailContext,

@@ -14,7 +14,7 @@ GUARDS = {"Lock", "RLock", "Event", "Condition"}
 OURS = {"Kept", "KeptClients"}
 # What a process remembers for as long as it lives: functions without parameters, called once.
 OF_THE_PROCESS = {
-    ("settings/addresses.py", "_allow_local_domains"),  # of a library that has a list at its module
+    ("values/addresses.py", "_allow_local_domains"),  # of a library that has a list at its module
     ("checkout.py", "code_digest"),  # the code that it runs, whatever is on disk later
     ("locks/process_identity.py", "_machine"),  # its machine, which does not change
     ("page/rendering.py", "environment"),  # of files that are part of the code

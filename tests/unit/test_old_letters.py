@@ -24,9 +24,9 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
-from shardpost.settings.topic_names import TopicName
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.stores import require_stores
+from shardpost.values.topic_names import TopicName
 from tests.support.at_step import Killed, at_step
 from tests.support.how_far import drawn, up_to
 from tests.support.installed import installed

@@ -26,7 +26,7 @@ from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Header, Record, batches, size_of
-from shardpost.settings.retry_settings import RetryRules
+from shardpost.values.retry_settings import RetryRules
 from tests.support.installed import installed
 from tests.support.letter_world import empty_letters
 from tests.support.memory_kafka import memory_kafka

@@ -9,7 +9,7 @@ import pytest
 
 from shardpost.commands.email import _dry_run_document, counts_text
 from shardpost.settings import load
-from shardpost.settings.addresses import UnusableAddress, check_address
+from shardpost.values.addresses import UnusableAddress, check_address
 from shardpost.weekly_email import dry_runs
 from shardpost.weekly_email.dry_runs import DryRunList, text_lines
 from shardpost.weekly_email.email_run import exit_code_of

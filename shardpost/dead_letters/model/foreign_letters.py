@@ -31,8 +31,8 @@ from shardpost.dead_letters.model.letters import (
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import NO_TIMESTAMP, Outgoing, Record
-from shardpost.settings.retry_settings import RetryRules
-from shardpost.settings.topic_names import LEGAL
+from shardpost.values.retry_settings import RetryRules
+from shardpost.values.topic_names import LEGAL
 
 
 class Dialect(NamedTuple):

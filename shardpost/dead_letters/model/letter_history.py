@@ -26,7 +26,7 @@ from shardpost.dead_letters.model.retry_policy import due, fingerprint, jitter_o
 from shardpost.dead_letters.model.transition_records import NAME, STATE
 from shardpost.instants import instant_of
 from shardpost.kafka.records import Record, header_bytes
-from shardpost.settings.retry_settings import RetryRules
+from shardpost.values.retry_settings import RetryRules
 
 STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
 # What was resolved in that time is listed too: so long `retries` has what became of it.

@@ -19,8 +19,8 @@ from shardpost.decisions import Kind
 from shardpost.errors import UsageError
 from shardpost.instants import instant_of
 from shardpost.kafka.records import Record
-from shardpost.settings.retry_settings import RetryRules
 from shardpost.topics.declared import LETTER_BYTES, STORED_BYTES
+from shardpost.values.retry_settings import RetryRules
 
 # Parked so often by one error, a letter is redriven only with --again.
 REPEATED = 2

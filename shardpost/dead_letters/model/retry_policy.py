@@ -19,7 +19,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from shardpost.dead_letters.model.letter_format import MALFORMED, Letter, Malformed
-from shardpost.settings.retry_settings import RetryRules, RetrySettings
+from shardpost.values.retry_settings import RetryRules, RetrySettings
 
 NO_CLASS = "error"
 _LENGTH = 300

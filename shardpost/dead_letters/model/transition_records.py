@@ -35,7 +35,7 @@ from shardpost.dead_letters.model.letters import (
 from shardpost.dead_letters.model.retry_policy import Outcome, SelectedLetter, decide, fingerprint
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import BY_KEY, Header, Headers, Outgoing, Record, header_bytes
-from shardpost.settings.retry_settings import RetryRules
+from shardpost.values.retry_settings import RetryRules
 
 # Headers of a tombstone: the state that the letter goes to, when, and the offset of the record that
 # is resolved; beside them the attempt. Of a letter that is misplaced, its name.

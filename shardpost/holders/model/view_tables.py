@@ -27,7 +27,7 @@ from shardpost.holders.model.fields import (
     columns_of,
 )
 from shardpost.holders.model.record_order import newest_first
-from shardpost.settings.topic_names import TopicName
+from shardpost.values.topic_names import TopicName
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from shardpost.holders.model.view_tables import INPUTS, InputTables
 from shardpost.holders.spark.table_writer import HoldersRun
 from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.kafka import Kafka
-from shardpost.settings.topic_names import TopicName
 from shardpost.spark import delta_files
+from shardpost.values.topic_names import TopicName
 
 # Reads the records in ranges of one topic.
 ReadRecords = Callable[[Sequence[OffsetRange]], DataFrame]

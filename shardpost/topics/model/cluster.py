@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from shardpost.settings.topic_names import TopicName
+from shardpost.values.topic_names import TopicName
 
 # The highest `metadata.version` of each release, of org.apache.kafka.server.common.MetadataVersion.
 LEVELS = {21: "3.9 or older", 25: "4.0", 27: "4.1", 29: "4.2"}

@@ -14,15 +14,15 @@ from typing import Any
 from urllib.parse import quote
 
 from shardpost.errors import ShardpostError, UsageError, single_line
-from shardpost.settings import addresses
-from shardpost.settings.addresses import (
+from shardpost.unsubscribe import keys_of
+from shardpost.values import addresses
+from shardpost.values.addresses import (
     Address,
     Mailbox,
     UnusableAddress,
     check_address,
     mailbox,
 )
-from shardpost.unsubscribe import keys_of
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.week import IsoWeek

@@ -14,7 +14,7 @@ from hashlib import sha256
 from urllib.parse import urlsplit
 
 from shardpost.errors import single_line
-from shardpost.settings.addresses import Mailbox
+from shardpost.values.addresses import Mailbox
 from shardpost.weekly_email.model.email_context import (
     LONGEST_NAME,
     ComposeError,
