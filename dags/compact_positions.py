@@ -1,41 +1,37 @@
 """One snapshot of positions, clients and exchanges, and who holds US stock.
 
 Every 15 minutes (`SHARDPOST_COMPACT_SCHEDULE`), and by hand: reads the new records of the topics
-`positions`, `clients` and `exchanges` since the last snapshot, folds them into the Delta tables
-(latest record per key, who holds US stock), commits **one snapshot** that makes all of it visible
-at once, and publishes the changes to the topic `share-holders`. Corrections come by the topic
-`retries`.
+`positions`, `clients` and `exchanges`, folds them into the Delta tables (latest record per key, who
+holds US stock), commits **one snapshot** that makes all of it visible at once, and publishes the
+changes to `share-holders`. Corrections come by the topic `retries`.
 
-With nothing new it adds no snapshot, but updates `looked_at` of the last one. While an open
-transaction hides records of an input, `looked_at` stays behind; the log and `open_transactions` of
-the result name it (the job ends with 3, and the task with success). If another compaction
-(`shardpost compact`) is running, it waits for that one. Killed at any point and run again, it ends
-with the same result as an uninterrupted run.
+With nothing new it only updates `looked_at` of the last snapshot. While an open transaction hides
+records of an input, `looked_at` stays behind; the log and `open_transactions` of the result name it
+(the job ends with 3, the task with success). It waits while another compaction runs. Killed at any
+point and run again, it ends with the same result.
 
-**Following.** With the param `follow`, which `SHARDPOST_FOLLOW=on` sets for scheduled runs, a run
-stays: it compacts again as soon as there is something new, in seconds, and ends when the next run
-has taken over, at the latest ten minutes after that one is due. See `docs/compaction.md`,
-"Following".
+**Following.** With the param `follow` (for scheduled runs `SHARDPOST_FOLLOW=on`), a run stays and
+compacts again within seconds of something new. It ends when the next run has taken over, at the
+latest ten minutes after that one is due. See `docs/compaction.md`, "Following".
 
-**Refused until a person acts.** An implausible result is not published: if open positions or
-holders fall by more than `SHARDPOST_MAX_DROP`, or `SHARDPOST_COUNTRY` differs from that of the
-last snapshot, the task fails, nothing is changed, and a run with **accept drop** or **country
-changed** goes on. The task fails without a retry if Kafka may have deleted tombstones
-that were not read (after a long pause: closed positions would stay open), or good records behind
-undecodable ones, and after its retries if
-an input was deleted and recreated, or its records were deleted before being read. Nothing is
-changed then, nor by later runs; the log, and `alerts.log`, name the topic. Run
-`shardpost compact --reconcile` once: it takes what the topics hold now, and closes what they do not
-hold. Then clear the failed task, or wait for the next run. See `docs/compaction.md`, "Lost
-tombstones and recreated topics".
+**Refused until a person acts.** The task fails, and neither it nor a later run changes anything,
 
-The task's result (XCom) is the snapshot, and the numbers of records published and rejected, letters
-sent, retries read, and retries applied. Rejected records stop nothing: they are kept in the table
-`rejected_records`, the log names them by topic, partition and offset, and each becomes a letter in
-`dead-letters`. `too_large` counts clients whose list of positions does not fit into a record: only
-its length was published, and the log names them (the job ends with 3, the task with success, and
-`watch_kafka` sends an alert).
-So it does where `share_holders_compacted` is false: Kafka may delete records of that topic, by its
+- if the result is implausible: open positions or holders fall by more than `SHARDPOST_MAX_DROP`, or
+  `SHARDPOST_COUNTRY` differs from that of the last snapshot. A run with **accept drop** or
+  **country changed** goes on.
+- without a retry, if Kafka may have deleted tombstones that were not read (after a long pause:
+  closed positions would stay open), or good records behind undecodable ones; after its retries, if
+  an input was deleted and recreated, or its records were deleted before being read. The log and
+  `alerts.log` name the topic. Run `shardpost compact --reconcile` once: it takes what the topics
+  hold now, and closes what they do not hold. Then clear the failed task, or wait for the next run.
+  See `docs/compaction.md`, "Lost tombstones and recreated topics".
+
+The result (XCom) is the snapshot, and the numbers of records published and rejected, letters sent,
+retries read, and retries applied. Rejected records stop nothing: they are kept in the table
+`rejected_records`, the log names them, and each becomes a letter in `dead-letters`. `too_large`
+counts clients whose list does not fit into a record: only its length was published, and the log
+names them (the job ends with 3, the task with success, and `watch_kafka` sends an alert). The same
+happens if `share_holders_compacted` is false: Kafka may delete records of that topic, by its
 `cleanup.policy`; the log has the command that corrects it.
 """
 

@@ -7,14 +7,13 @@ such as `weekly_email/2026-W47`,
 2. the **first request wins**: a command is written to `run-commands`, in one Kafka transaction with
    the offset up to which requests were read. While its run is active, the same request again
    changes nothing; another payload is a conflict, recorded on `decisions` and not run;
-3. each command becomes **one run** of its DAG, with an id made from the request, so that Airflow
-   itself rejects a second start. What Airflow rejects (no such DAG, a paused one, wrong params) is
-   recorded as refused on `decisions`, and the key is free again.
+3. each command becomes **one run** of its DAG, with an id made from the request, so Airflow itself
+   rejects a second start. What Airflow rejects (no such DAG, a paused one, wrong params) is
+   recorded as refused on `decisions`, and frees the key.
 
-To request a run: `shardpost runs request KEY --dag DAG --conf JSON --wait`. To list: `shardpost
-runs list`. A run that never ends keeps its key until it is deleted, or until `shardpost runs
-release KEY --why …`. The same dispatch by hand: `shardpost runs dispatch`. An alert is sent if
-Kafka deleted requests before they were read.
+Commands: `shardpost runs request KEY --dag DAG --conf JSON --wait`, `runs list`, `runs dispatch`. A
+run that never ends keeps its key until it is deleted, or until `shardpost runs release KEY --why
+…`. An alert is sent if Kafka deleted requests before they were read.
 """
 
 import logging

@@ -7,17 +7,16 @@ Amount and Exchange, and **all** positions that are open: what it lacks is close
 1. `import` compares the list with the newest snapshot. Without the param `apply` it changes
    nothing; its result (XCom) is the plan: how many positions are `new`, `changed`, `closed`,
    `equal`, and the `rejected` rows with their reasons. With `apply` it writes the difference to the
-   topic `positions`, in Kafka transactions, and that it did so to `decisions`: with the `up_to` of
-   a plan exactly what that showed, or nothing. Killed and run again, it writes what is left; what
-   was applied is not applied twice (`import_id`).
+   topic `positions`, in Kafka transactions, and a record to `decisions`; with the `up_to` of a
+   plan, exactly what that showed, or nothing. Killed and run again, it writes what is left, and
+   applies nothing twice (`import_id`).
 2. `report` logs the plan and the rejected rows. It fails the run if the import was refused, and
    nothing was written: too many positions would close (`SHARDPOST_IMPORT_MAX_CLOSED`, or the param
    `max_closed`), or the list may lack rows.
 
 It refuses while `positions` has records that no compaction has read: run `compact_positions` first,
 and again afterwards, so that the tables have what was imported. The login of a database is in
-`SHARDPOST_IMPORT_JDBC_USER` and `SHARDPOST_IMPORT_JDBC_PASSWORD`. `shardpost import` does the same;
-see `docs/import.md`.
+`SHARDPOST_IMPORT_JDBC_USER` and `SHARDPOST_IMPORT_JDBC_PASSWORD`. See `docs/import.md`.
 """
 
 import logging

@@ -3,25 +3,24 @@
 Once a week (`SHARDPOST_MAINTAIN_SCHEDULE`), and by hand:
 
 1. **audiences** of the weekly e-mail that are older than `SHARDPOST_AUDIENCE_DAYS` are erased:
-   names, addresses, holdings; **weeks** that are older than `SHARDPOST_LEDGER_DAYS` are
-   deleted from the ledger, behind a record that closes them for good;
+   names, addresses, holdings; **weeks** that are older than `SHARDPOST_LEDGER_DAYS` are deleted
+   from the ledger, behind a record that closes them for good;
 2. **dead letters** that were resolved `SHARDPOST_LETTER_DAYS` ago are deleted from their table;
-3. **superseded records** of positions and clients are deleted from the history tables after
-   `SHARDPOST_HISTORY_DAYS`, if that is set: as snapshots of their own, beside no compaction;
+3. **superseded records** of positions and clients are deleted from the histories after
+   `SHARDPOST_HISTORY_DAYS`, if that is set;
 4. **snapshots** are thinned: all of two hours are kept, then the last of each minute for two days,
-   of each hour for a week, and of each day for `SHARDPOST_SNAPSHOT_DAYS`. A snapshot from which a
-   week's audience was frozen is kept longer, until that audience is erased; so is what was
-   published last;
-5. **files** that no kept snapshot needs are removed, also what interrupted runs left;
-6. **entries of the tables' logs** that no kept version needs are removed.
+   of each hour for a week, and of each day for `SHARDPOST_SNAPSHOT_DAYS`. What was published last
+   is kept longer, and so is the snapshot of a frozen week until its audience is erased;
+5. **files** and **entries of the tables' logs** that no kept snapshot needs are removed, also what
+   interrupted runs left.
 
 Compactions, sweeps, the weekly e-mail and readers go on meanwhile: what goes has been offered to
 nobody for an hour. A run that is broken off has only kept too much, and the next one removes it.
-What could not be done, such as a week that is being mailed or a Kafka that does not answer, is told
-through the alert channels.
+What could not be done, such as a week that is being mailed or a Kafka that does not answer, becomes
+an alert.
 
-To see what would go, start it with the param `dry_run`, or run `shardpost tables maintain
---dry-run`. How large the tables are: `shardpost tables list`.
+To see what would go, use the param `dry_run`, or `shardpost tables maintain --dry-run`. How large
+the tables are: `shardpost tables list`.
 """
 
 import logging

@@ -13,11 +13,11 @@ Compactions, e-mails and readers go on meanwhile with the tables in use.
 4. `swap` adds what came meanwhile, puts the new tables in use by one commit, and publishes whose
    list differs; or `drop` gives them up. Who answered, and why, is on record in `decisions`.
 
-The tables before a swap are kept, and **action** *rollback* puts them in use again, with all that
-came since. They are kept until **action** *drop* gives them up; another rebuild begins after that.
+The tables before a swap are kept until **action** *drop* gives them up. Until then **action**
+*rollback* puts them in use again, with all that came since, and no other rebuild begins.
 
-While this run waits, no other run of this DAG starts. The commands are `shardpost rebuild start`,
-`diff`, `swap`, `rollback`, `drop` and `list`; see `docs/rebuild.md`.
+While this run waits, no other run of this DAG starts. The commands are `shardpost rebuild …`; see
+`docs/rebuild.md`.
 """
 
 import logging

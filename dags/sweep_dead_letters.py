@@ -9,14 +9,14 @@ and loses nothing.
 1. `sweep` does it, and appends each step of each letter to the table `dead_letters`. Its result
    (XCom) is how many were retried, parked (by origin and error), dropped (failures reported again
    after their letter was retried or parked), left waiting, held, and taken in from topics of other
-   frameworks. **Held** means: more letters of one error are due than
-   `SHARDPOST_RETRY_FLOOD` allows; the log and the result name the error.
-2. `report` is skipped if all is well. It runs if something needs a person: letters that were parked
-   or held, or letters of others that were deleted unread. It then says what, in its log, and as one
-   line in `alerts.log`. The run ends well nevertheless: to repeat it would change nothing.
+   frameworks. **Held** means: more letters of one error are due than `SHARDPOST_RETRY_FLOOD`
+   allows; the log and the result name the error.
+2. `report` runs if something needs a person: letters that were parked or held, or letters of others
+   that were deleted unread. Its log and one line in `alerts.log` say what. The run ends well
+   nevertheless: to repeat it would change nothing.
 
-`shardpost letters list` lists the letters and their states; `shardpost letters redrive` and
-`discard` carry out what a person decides about parked ones.
+`shardpost letters list` lists the letters and their states; `letters redrive` and `letters discard`
+carry out what a person decides about parked ones.
 """
 
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Look at Kafka, the tables, dead letters, e-mails and runs, and tell people what needs them.
+"""Look at Kafka, the tables, dead letters, e-mails and runs, and alert people of what needs them.
 
 Every 15 minutes (`SHARDPOST_WATCH_SCHEDULE`):
 
@@ -7,12 +7,12 @@ Every 15 minutes (`SHARDPOST_WATCH_SCHEDULE`):
    parked dead letters, weeks for which nobody was mailed, open, unknown and failed e-mails, runs
    that never end, the size of the tables;
 2. the values are **kept** in the table `measurements` for 90 days;
-3. what needs a person is **told** through the channels of `SHARDPOST_ALERTS` and in `alerts.log`:
-   when it begins or becomes worse, once a day while it lasts, and when it is over. Each alert names
-   its page of the runbook.
+3. **alerts** about what needs a person go to the channels of `SHARDPOST_ALERTS` and `alerts.log`:
+   when it begins or becomes worse, once a day while it lasts, and when it is over. Each names its
+   section of the runbook.
 
-A run that finds something is a success nevertheless: it has done what it is for. What could not be
-measured is told too, and nothing counts as over because of it.
+A run with findings is a success nevertheless. What could not be measured is an alert too, and
+nothing counts as over because of it.
 
 The same values, at any time: `shardpost metrics`, or for Prometheus `/shardpost/metrics` of
 Airflow's API server. Whether alerts arrive: `shardpost alerts test`.

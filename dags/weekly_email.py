@@ -3,7 +3,7 @@
 One run per ISO week, Mondays 08:00 UTC (`SHARDPOST_WEEKLY_SEND`): everybody who held US stock at
 the end of the week (Monday 00:00 UTC) gets **one** e-mail with its own positions.
 
-1. `freeze` stores this audience, once and for good. Later runs of the week read the same one.
+1. `freeze` stores this audience, once and for good, for all runs of the week.
 2. `send`, one task per group of shards, mails the clients that are not mailed yet, and records each
    delivery in the ledger (topic `weekly-emails`). A failed task is retried alone; no client that
    got the mail gets another.
@@ -11,18 +11,18 @@ the end of the week (Monday 00:00 UTC) gets **one** e-mail with its own position
    decide about. It fails the run once if deliveries are unknown, if refused clients remain open, or
    if too many clients failed or are not subscribed, and says what to do.
 
-A *scheduled* run skips its week (`groups` says why, and nothing after it runs) if no snapshot
-was committed before the week ended, or if the week ended too long ago
-(`SHARDPOST_WEEKLY_LATENESS_DAYS`); never a frozen week: it was begun, and has to be finished. A
-manual run or a backfill is never too late; without `week`, it mails the week of its data interval,
-or else the last week that ended. Any run skips a week that is closed, or whose audience was erased.
+A *scheduled* run skips its week (`groups` says why, and nothing after it runs) if no snapshot was
+committed before the week ended, or if the week ended too long ago
+(`SHARDPOST_WEEKLY_LATENESS_DAYS`); never a frozen week, which has to be finished. A manual run or a
+backfill is never too late; without `week`, it mails the week of its data interval, or else the last
+week that ended. Any run skips a week that is closed, or whose audience was erased.
 
 Clients that failed and whose addresses were fixed since are mailed by a run with **again** FAILED;
 clients that were not subscribed by mistake, with **again** SUPPRESSED.
 
 If far fewer clients would get a mail than in the week before, nothing is frozen, and the run fails
 until one with **accept drop** confirms it (a dry run lists who would get one, and fails with that);
-so it does if `SHARDPOST_COUNTRY` is another than that of the newest snapshot (**country changed**).
+so it does if `SHARDPOST_COUNTRY` is not that of the newest snapshot (**country changed**).
 
 To check first: a **dry run** prints into the logs of `send` who would get what; the page of the
 week has its lists whole. The delivery status: `shardpost emails --week 2026-W47`.

@@ -6,18 +6,22 @@
 import os
 import sys
 import tempfile
+from collections import Counter
 from typing import Any
 
 from shardpost.checkout import CHECKOUT
 from shardpost.embedded.airflow_home import environment
 from shardpost.settings import load
 
+Row = tuple[str, str, str]
+
 PAGE = CHECKOUT / "docs" / "dags.md"
 HEAD = """# The DAGs
 
 Generated from the DAGs by `.venv/bin/python docs/generate_dags.py`; a test says when it is old. The
-Airflow UI shows the same.
+Airflow UI shows the same. A task has two retries, except where this page says *no retry*.
 """
+RETRIES = 2  # of all tasks but those that say otherwise
 
 
 def main() -> int:
@@ -36,25 +40,31 @@ def main() -> int:
 def _page() -> str:
     from airflow.dag_processing.dagbag import DagBag
 
-    dags = DagBag(dag_folder=CHECKOUT / "dags").dags
-    return "\n".join([HEAD, *(_section(dags[name]) for name in sorted(dags))])
+    bag = DagBag(dag_folder=CHECKOUT / "dags").dags
+    dags = [bag[name] for name in sorted(bag)]
+    rows = Counter(row for dag in dags for row in _params(dag))
+    shared = [row for row, count in rows.items() if count > 1]
+    head = _table("param of several DAGs", "default", "meaning", shared) + "\n"
+    return "\n".join([HEAD, head, *(_section(dag, shared) for dag in dags)])
 
 
-def _section(dag: Any) -> str:
-    parts = [f"## {dag.dag_id}", f"{dag.description}.", _facts(dag), dag.doc_md.strip()]
-    if dag.params:
-        parts.append(_table("param", "default", "meaning", _params(dag)))
-    return "\n\n".join([*parts, _table("task", "retries", "does", _tasks(dag))]) + "\n"
+def _section(dag: Any, shared: list[Row]) -> str:
+    parts = [f"## {dag.dag_id}", _schedule(dag), dag.doc_md.strip()]
+    params = _params(dag)
+    if own := [row for row in params if row not in shared]:
+        parts.append(_table("param", "default", "meaning", own))
+    if common := [row[0] for row in params if row in shared]:
+        parts.append(f"Also, [as above](#the-dags): {', '.join(common)}.")
+    return "\n\n".join([*parts, _table("task", "does", _tasks(dag))]) + "\n"
 
 
-def _facts(dag: Any) -> str:
+def _schedule(dag: Any) -> str:
     from airflow.serialization.encoders import coerce_to_core_timetable
 
-    schedule = coerce_to_core_timetable(dag.timetable).description
-    return f"Schedule: {schedule}. Tags: {', '.join(sorted(dag.tags))}."
+    return f"Schedule: {coerce_to_core_timetable(dag.timetable).description}."
 
 
-def _params(dag: Any) -> list[tuple[str, str, str]]:
+def _params(dag: Any) -> list[Row]:
     params = {name: dag.params.get_param(name) for name in dag.params}
     return [
         (f"`{name}`", "" if param.value is None else f"`{param.value}`".lower(), _meaning(param))
@@ -71,9 +81,10 @@ def _meaning(param: Any) -> str:
     return f"{param.description} {'; '.join(choices.values())}. Empty: {empty}."
 
 
-def _tasks(dag: Any) -> list[tuple[str, str, str]]:
+def _tasks(dag: Any) -> list[tuple[str, str]]:
+    said = {RETRIES: "", 0: " *No retry.*"}
     ordered = dag.topological_sort()
-    return [(f"`{task.task_id}`", str(task.retries), task.doc_md) for task in ordered]
+    return [(f"`{task.task_id}`", f"{task.doc_md}{said[task.retries]}") for task in ordered]
 
 
 def _table(*columns_then_rows: Any) -> str:
