@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 @task(
     execution_timeout=timedelta(minutes=10),
     multiple_outputs=False,
-    doc_md="Measures everything once; its log names what needs a person, and who was told.",
+    doc_md="Measures everything once; its log names what needs a person, and who was alerted.",
 )
 @task_errors()
 def watch() -> dict[str, Any]:

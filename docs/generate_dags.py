@@ -55,7 +55,7 @@ def _section(dag: Any, shared: list[Row]) -> str:
         parts.append(_table("param", "default", "meaning", own))
     if common := [row[0] for row in params if row in shared]:
         parts.append(f"Also, [as above](#the-dags): {', '.join(common)}.")
-    return "\n\n".join([*parts, _table("task", "does", _tasks(dag))]) + "\n"
+    return "\n\n".join([*parts, "Tasks:", _tasks(dag)]) + "\n"
 
 
 def _schedule(dag: Any) -> str:
@@ -81,10 +81,10 @@ def _meaning(param: Any) -> str:
     return f"{param.description} {'; '.join(choices.values())}. Empty: {empty}."
 
 
-def _tasks(dag: Any) -> list[tuple[str, str]]:
+def _tasks(dag: Any) -> str:
     said = {RETRIES: "", 0: " *No retry.*"}
     ordered = dag.topological_sort()
-    return [(f"`{task.task_id}`", f"{task.doc_md}{said[task.retries]}") for task in ordered]
+    return "\n".join(f"- `{task.task_id}`: {task.doc_md}{said[task.retries]}" for task in ordered)
 
 
 def _table(*columns_then_rows: Any) -> str:
