@@ -117,7 +117,6 @@ def parked_options(function: Callable[Concatenate[ParkedOptions, ...], int]) -> 
 def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
     """Print the plan, or carry it out; return the exit code."""
     from shardpost.dead_letters.redrive_plan import plan_redrive, prepared
-    from shardpost.holders.countries import problem_of
 
     redrive = prepared(opened(), request, options.canary, options.rate, options.up_to)
     planned = plan_redrive(redrive)
@@ -126,6 +125,8 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
         if without.refused_count == planned.refused_count:
             click.echo(AGAIN_IN_VAIN, err=True)
     if request.value is not None:
+        from shardpost.holders.countries import problem_of
+
         for origin, _ in planned.groups:
             if problem := problem_of(redrive.installation, origin, request.value):
                 click.echo(one_line(f"--value: the next compaction {problem}"), err=True)

@@ -113,11 +113,11 @@ def _form_page(place: PageContext) -> str | None:
     """Return the address of the page whose form was sent, without what an action said there."""
     request = place.request
     page = urlsplit(request.headers.get("referer", ""))
-    is_ours = page.netloc == request.headers.get("host") and page.path.startswith(f"{place.root}/")
+    if page.netloc != request.headers.get("host") or not page.path.startswith(f"{place.root}/"):
+        return None
     scope = {**request.scope, "method": "GET", "path": page.path}
     # Some paths take only what a form sends.
-    is_seen = any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
-    if not is_ours or not is_seen:
+    if not any(route.matches(scope)[0] is Match.FULL for route in request.app.routes):
         return None
     query = [(name, value) for name, value in parse_qsl(page.query) if name != "said"]
     return page.path + (f"?{urlencode(query)}" if query else "")
