@@ -87,8 +87,9 @@ def problem_of(installation: Installation, topic: str, value: bytes) -> str | No
             if last is None:
                 return None
             exchange, known = json.loads(value)["Exchange"], known_at(installation.tables, last)
-            if exchange not in known:
-                return f"would count the position for nobody: {why_unknown(exchange, known)}"
+            if exchange in known:
+                return None
+            return f"would count the position for nobody: {why_unknown(exchange, known)}"
     return None
 
 

@@ -25,9 +25,10 @@ from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError, harmless
 from shardpost.installation import Installation, opened
 from shardpost.locks import refused_runs
+from shardpost.spark import run_size
 from shardpost.spark.job_process import terminate_with_parent
 from shardpost.spark.job_spec import BY_DEFAULT, STAYS, JobResult, request_of
-from shardpost.spark.run_size import THRESHOLDS, RunSize
+from shardpost.spark.run_size import RunSize
 
 # Master and jars come with spark-submit (submit.py).
 SESSION_CONF = {
@@ -106,8 +107,10 @@ def plan_for(spark: SparkSession, records: int) -> None:
     """Choose how plans that handle so many records, or rows, are made from now on."""
     divide_shuffles(spark, records)
     comes_once = spark.conf.get(STAYS, None) is None
-    chosen = _INTERPRETED if comes_once and records <= THRESHOLDS.interpreted else _COMPILED
-    is_planned_again = records > THRESHOLDS.planned_once
+    chosen = (
+        _INTERPRETED if comes_once and records <= run_size.THRESHOLDS.interpreted else _COMPILED
+    )
+    is_planned_again = records > run_size.THRESHOLDS.planned_once
     for name, value in (chosen | {_ADAPTIVE: str(is_planned_again).lower()}).items():
         spark.conf.set(name, value)
 

@@ -42,7 +42,11 @@ def collect_letters(installation: Installation, now: datetime) -> Observations:
     flood = installation.settings.retry_flood
     counts = Counter(step.fingerprint or "" for step in due)
     # {fingerprint: due letters} of the errors that more letters have than are retried.
-    held = {error: number for error, number in sorted(counts.items()) if flood and number > flood}
+    held = {
+        error: number
+        for error, number in sorted(counts.items())
+        if flood is not None and number > flood
+    }
     found.measure("letters_held", sum(held.values()))
     for error, number in held.items():
         which, limit = counted(number, "due dead letter"), "(SHARDPOST_RETRY_FLOOD)"

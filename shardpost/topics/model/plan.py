@@ -183,8 +183,10 @@ def plan_changes(
     counts = declared | {name: len(one.partitions) for name, one in cluster.topics.items()}
     plans = []
     for one in expected:
-        largest = max((counts.get(name, partitions) for name in one.partitions_as), default=0)
-        plan = TopicPlan(one, one.partitions or largest or partitions, create=True)
+        largest = max(
+            (counts.get(name, partitions) for name in one.partitions_as), default=partitions
+        )
+        plan = TopicPlan(one, one.partitions or largest, create=True)
         found = cluster.topics.get(one.name)
         plans.append(_repair(one, found, cluster, bootstrap) if found else plan)
     return plans
