@@ -7,7 +7,7 @@ import sys
 
 from pyspark.sql import DataFrame, SparkSession
 
-from shardpost.holders.model.unread_ranges import ranges_to_read
+from shardpost.holders.model.topic_state import ranges_to_read
 from shardpost.kafka import offsets, topic_metadata
 from shardpost.settings import load
 from shardpost.spark import driver

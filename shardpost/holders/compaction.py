@@ -19,7 +19,7 @@ from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.plausibility import require_no_fall
 from shardpost.holders.model.published import RunCounts
-from shardpost.holders.model.unread import TopicState, Unread
+from shardpost.holders.model.topic_state import TopicState, Unread
 from shardpost.holders.publishing import Publication
 from shardpost.installation import Installation
 from shardpost.kafka import offsets

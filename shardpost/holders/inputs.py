@@ -13,8 +13,7 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders.model.lost_tombstones import compaction_of
 from shardpost.holders.model.record_order import require_orderable
-from shardpost.holders.model.unread import TopicState, Unread, require_readable
-from shardpost.holders.model.unread_ranges import ranges_to_read
+from shardpost.holders.model.topic_state import TopicState, Unread, ranges_to_read, require_readable
 from shardpost.installation import Installation
 from shardpost.kafka import offsets
 from shardpost.kafka.clients import AwaitedRecords

@@ -24,8 +24,8 @@ from shardpost.kafka.partitioning import by_partition, partition_of
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_projection import ask_shards, counts_of, listed, open_among
 from shardpost.weekly_email.ledger_topic import ShardLedger
-from shardpost.weekly_email.model.email_context import why_no_mail_can_be_written
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerId
+from shardpost.weekly_email.model.recipient import why_no_mail_can_be_written
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import (
     EXPLAINED,

@@ -21,17 +21,12 @@ from shardpost.installation import Installation
 from shardpost.values.addresses import Address, Mailbox, UnusableAddress, check_address
 from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.model.email_context import (
-    EmailContext,
-    Member,
-    Recipient,
-    Sender,
-    recipient_of,
-)
+from shardpost.weekly_email.model.email_context import EmailContext, Sender
 from shardpost.weekly_email.model.holdings import holdings_of
 from shardpost.weekly_email.model.ledger import HANDED_OVER, DeliveryState, Written
 from shardpost.weekly_email.model.mail_rendering import Rendered, rendered
 from shardpost.weekly_email.model.message import Draft, Rendering, draft
+from shardpost.weekly_email.model.recipient import Member, Recipient, recipient_of
 from shardpost.weekly_email.model.retry import Accepted, NoReply
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import MailLook

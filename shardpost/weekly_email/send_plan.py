@@ -14,20 +14,19 @@ from shardpost.delta.object_store import Tables
 from shardpost.errors import ShardpostError, first_line, shown
 from shardpost.holders.spark.held_positions import unsubscribed_since
 from shardpost.weekly_email.email_job import ResendPolicy
-from shardpost.weekly_email.model.email_context import (
-    UNSUBSCRIBED,
-    ComposeError,
-    EmailContext,
-    Member,
-    NotMailed,
-    Recipient,
-    recipient_of,
-)
+from shardpost.weekly_email.model.email_context import ComposeError, EmailContext
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, Written
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.mail_rendering import TemplateError
 from shardpost.weekly_email.model.message import Mail, compose, message_id
+from shardpost.weekly_email.model.recipient import (
+    UNSUBSCRIBED,
+    Member,
+    NotMailed,
+    Recipient,
+    recipient_of,
+)
 
 # Clients whose e-mails are composed at once.
 BATCH = 1000

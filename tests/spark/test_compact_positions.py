@@ -16,7 +16,7 @@ from shardpost.delta.snapshot import NEVER
 from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.holders.model.unread import UnreadableRecordsError
+from shardpost.holders.model.topic_state import UnreadableRecordsError
 from shardpost.holders.model.view_tables import (
     POSITION_EVENTS,
     POSITIONS,

@@ -12,7 +12,7 @@ from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.inputs import Inputs, input_topics, retry_topics
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.published import RunCounts
-from shardpost.holders.model.unread import TopicState, Unread
+from shardpost.holders.model.topic_state import TopicState, Unread
 from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.kafka import topic_metadata
 from shardpost.kafka.coordinates import TopicPartition

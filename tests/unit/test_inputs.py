@@ -15,7 +15,7 @@ from shardpost.delta.snapshot import NEVER, Counts, Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.holders import inputs
 from shardpost.holders.inputs import Inputs
-from shardpost.holders.model.unread import TopicState, Unread, UnreadableRecordsError
+from shardpost.holders.model.topic_state import TopicState, Unread, UnreadableRecordsError
 from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.topic_metadata import RecreatedTopicError

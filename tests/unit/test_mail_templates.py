@@ -14,12 +14,13 @@ import pytest
 from shardpost.errors import UsageError
 from shardpost.settings import Settings, load
 from shardpost.values.addresses import Address
-from shardpost.weekly_email.model.email_context import ComposeError, EmailContext, Recipient, Sender
+from shardpost.weekly_email.model.email_context import ComposeError, EmailContext, Sender
 from shardpost.weekly_email.model.holdings import holdings_of_batch
 from shardpost.weekly_email.model.localized import known_language, number_text
 from shardpost.weekly_email.model.mail_rendering import TemplateError
 from shardpost.weekly_email.model.mail_templates import SHIPPED, MailTemplates
 from shardpost.weekly_email.model.message import compose
+from shardpost.weekly_email.model.recipient import Recipient
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.own_templates import TemplateSettings, templates_of, write_shipped
 from tests.support.installed import installed

@@ -16,19 +16,12 @@ from shardpost.errors import UsageError
 from shardpost.settings import Settings
 from shardpost.unsubscribe import is_genuine
 from shardpost.values.addresses import Address, UnusableAddress, check_address
-from shardpost.weekly_email.model.email_context import (
-    ComposeError,
-    EmailContext,
-    Member,
-    NotMailed,
-    Recipient,
-    Sender,
-    recipient_of,
-)
+from shardpost.weekly_email.model.email_context import ComposeError, EmailContext, Sender
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.message import Mail, compose, message_id
+from shardpost.weekly_email.model.recipient import Member, NotMailed, Recipient, recipient_of
 from shardpost.weekly_email.model.week import IsoWeek
 
 NAMES = ("position", "ticker", "amount", "exchange")

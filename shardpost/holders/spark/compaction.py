@@ -26,19 +26,19 @@ from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.lost_tombstones import LastRead, require_certain
 from shardpost.holders.model.published import RunCounts
-from shardpost.holders.model.unread import TopicState, Unread
+from shardpost.holders.model.topic_state import TopicState, Unread
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, inputs_of
 from shardpost.holders.spark.corrections import read_corrections
 from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import decoder_id, decoder_with
-from shardpost.holders.spark.latest import close_superseded
-from shardpost.holders.spark.table_writer import TableWriter, fold_layers
-from shardpost.holders.spark.topic_update import (
-    TopicUpdate,
+from shardpost.holders.spark.input_update import (
+    InputUpdate,
     keep_rejected,
     uncertain_keys,
     update_topic,
 )
+from shardpost.holders.spark.latest import close_superseded
+from shardpost.holders.spark.table_writer import TableWriter, fold_layers
 from shardpost.holders.table_commits import restored_tables
 from shardpost.installation import Installation
 from shardpost.spark import driver, kafka_source
@@ -138,7 +138,7 @@ MOST_SCATTERED = 5
 
 
 def _scattered(
-    run: CompactionRun, updates: Sequence[TopicUpdate], read_at: datetime
+    run: CompactionRun, updates: Sequence[InputUpdate], read_at: datetime
 ) -> dict[str, Scattered]:
     known = dict(run.last.scattered) if run.last else {}
     for update in updates:
@@ -149,14 +149,14 @@ def _scattered(
     return known
 
 
-def _update_topics(run: CompactionRun) -> tuple[list[TopicUpdate], int]:
+def _update_topics(run: CompactionRun) -> tuple[list[InputUpdate], int]:
     """Update the tables of all inputs; return what was done, and how many retries there were."""
     sources = inputs_of(run.kafka)
     topics = [source.topic for source in sources]
     of_retries = [range_ for range_ in run.unread.ranges if range_.topic not in topics]
     corrections = read_corrections(run.records_of, of_retries, topics)
 
-    def update(source: InputTopic) -> TopicUpdate:
+    def update(source: InputTopic) -> InputUpdate:
         done = update_topic(run, source, corrections.get(source.topic))
         if run.unread.reconciliation is None:
             return done
@@ -169,7 +169,7 @@ def _update_topics(run: CompactionRun) -> tuple[list[TopicUpdate], int]:
 
 
 def _uncertain(
-    run: CompactionRun, updates: Sequence[TopicUpdate], last: LastRead | None, read_at: datetime
+    run: CompactionRun, updates: Sequence[InputUpdate], last: LastRead | None, read_at: datetime
 ) -> dict[str, Any]:
     """Return what RunCounts has of keys whose good records may be lost.
 

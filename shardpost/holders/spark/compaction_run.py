@@ -12,7 +12,7 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import OpenedTables
 from shardpost.delta.table import Table
 from shardpost.holders.model.record_order import COUNTS, Numbering, judged_by
-from shardpost.holders.model.unread import Unread
+from shardpost.holders.model.topic_state import Unread
 from shardpost.holders.model.view_tables import INPUTS, InputTables
 from shardpost.holders.spark.table_writer import HoldersRun
 from shardpost.kafka.coordinates import OffsetRange

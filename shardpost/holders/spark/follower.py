@@ -31,7 +31,7 @@ from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.following import NOTED_EVERY, FollowerHeartbeat
 from shardpost.holders.inputs import Arrivals, Inputs
 from shardpost.holders.model.compaction_request import CompactionRequest, Follow
-from shardpost.holders.model.unread import Unread
+from shardpost.holders.model.topic_state import Unread
 from shardpost.holders.spark.compaction import build_snapshot
 from shardpost.installation import Installation
 from shardpost.kafka.kafka import KafkaUnreachableError

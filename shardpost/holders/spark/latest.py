@@ -28,7 +28,7 @@ from shardpost.holders.model.record_order import (
     lowest_of,
     newest_of_keys,
 )
-from shardpost.holders.model.unread_ranges import ranges_to_read
+from shardpost.holders.model.topic_state import ranges_to_read
 from shardpost.holders.spark.compaction_run import (
     CompactionRun,
     FewRows,

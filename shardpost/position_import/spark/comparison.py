@@ -31,7 +31,7 @@ from shardpost.delta.snapshot import LONGEST_EXCHANGE, MOST_UNKNOWN_NAMED, Snaps
 from shardpost.errors import ShardpostError
 from shardpost.holders.countries import known_at
 from shardpost.holders.model.fields import POSITION_FIELDS, RecordKind
-from shardpost.holders.model.unread_ranges import ranges_to_read
+from shardpost.holders.model.topic_state import ranges_to_read
 from shardpost.holders.model.view_tables import POSITIONS
 from shardpost.holders.spark.decoding import decoded
 from shardpost.installation import Installation

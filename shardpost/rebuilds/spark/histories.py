@@ -22,7 +22,7 @@ from shardpost.delta.table import Table
 from shardpost.holders.inputs import input_topics
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import lowest_of
-from shardpost.holders.model.unread import Unread
+from shardpost.holders.model.topic_state import Unread
 from shardpost.holders.model.view_tables import RETRY_NAMES, InputTables
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, ReadRecords
 from shardpost.holders.spark.corrections import read_corrections

@@ -24,8 +24,8 @@ from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.spark.compaction_run import FewRows, totals
 from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import decoder_with
+from shardpost.holders.spark.input_update import rejected_of
 from shardpost.holders.spark.table_writer import LAYERED, HoldersRun, TableWriter, fold_layers
-from shardpost.holders.spark.topic_update import rejected_of
 from shardpost.holders.table_commits import restore_table
 from shardpost.installation import Installation
 from shardpost.kafka.kafka import Kafka

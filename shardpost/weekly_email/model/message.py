@@ -20,7 +20,6 @@ from shardpost.weekly_email.model.email_context import (
     ComposeError,
     EmailContext,
     Headers,
-    Recipient,
     encoded,
     mailboxes,
 )
@@ -28,6 +27,7 @@ from shardpost.weekly_email.model.holdings import Holdings
 from shardpost.weekly_email.model.localized import ENGLISH
 from shardpost.weekly_email.model.mail_rendering import Rendered, rendered
 from shardpost.weekly_email.model.mail_templates import MailTemplates, Values
+from shardpost.weekly_email.model.recipient import Recipient
 
 Rendering = Callable[[MailTemplates, str | None, Values], Rendered]
 # RFC 5322, 2.1.1: no line may be longer, without its CRLF.

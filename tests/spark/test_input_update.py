@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import SparkSession
 
+from shardpost.holders.spark.input_update import behind_holes, maybe_cleaned, undecodable_only
 from shardpost.holders.spark.latest import highest_read, without
-from shardpost.holders.spark.topic_update import behind_holes, maybe_cleaned, undecodable_only
 from shardpost.kafka.coordinates import OffsetRange
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)

@@ -56,7 +56,7 @@ def rejected_of(history: DataFrame, topic: str) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class TopicUpdate:
+class InputUpdate:
     """The new records of a topic, in its history, and what they changed.
 
     `read` is how many are originals. `without_effect` is how many
@@ -81,11 +81,11 @@ class TopicUpdate:
 
 def update_topic(
     run: CompactionRun, source: InputTopic, corrections: Corrections | None
-) -> TopicUpdate:
+) -> InputUpdate:
     """Read what is new of a topic, and retries of its records, into its tables."""
     ranges = run.unread.of_topic(source.topic)
     if not ranges and not corrections:
-        return TopicUpdate(source)
+        return InputUpdate(source)
     step(f"{source.name} history")
     originals = append_originals(run, source, ranges) if ranges else None
     corrected = append_corrections(run, source, corrections) if corrections else None
@@ -97,7 +97,7 @@ def update_topic(
         newest = newest_of_run(run, originals, corrected, total_size(ranges))
         changes = changed_latest(run, source, newest)
     appended = [rows for rows in (originals, corrected) if rows]
-    return TopicUpdate(
+    return InputUpdate(
         source,
         appended,
         changes,
@@ -160,7 +160,7 @@ def _without_effect(
     return count
 
 
-def keep_rejected(run: CompactionRun, update: TopicUpdate) -> None:
+def keep_rejected(run: CompactionRun, update: InputUpdate) -> None:
     """Store the rejected records of an update whole, and log up to MAX_NAMED with their reasons."""
     topic, count = update.source.topic, update.rejected
     if not count:
@@ -178,7 +178,7 @@ def keep_rejected(run: CompactionRun, update: TopicUpdate) -> None:
 
 
 def uncertain_keys(
-    run: CompactionRun, update: TopicUpdate, last: LastRead, now: datetime
+    run: CompactionRun, update: InputUpdate, last: LastRead, now: datetime
 ) -> NamedKeys:
     """Return the keys of an input whose good records may be lost since the last look."""
     topic = update.source.topic

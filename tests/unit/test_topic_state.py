@@ -17,8 +17,13 @@ from shardpost.holders.model.lost_tombstones import (
     require_no_gaps,
     require_tombstones_kept,
 )
-from shardpost.holders.model.unread import TopicState, Unread
-from shardpost.holders.model.unread_ranges import gaps, ranges_to_read, retries_to_read
+from shardpost.holders.model.topic_state import (
+    TopicState,
+    Unread,
+    gaps,
+    ranges_to_read,
+    retries_to_read,
+)
 from shardpost.kafka.coordinates import Coordinates, OffsetRange, Offsets, OpenTransaction, ends_of
 
 
