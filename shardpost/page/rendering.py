@@ -44,6 +44,8 @@ HEADERS = {
 LONGEST_CELL = 400
 ROWS_OF_A_PAGE = 100
 _CODE = re.compile("`([^`]+)`")
+# A number, a share, a size or a duration: page.js sorts by the same units.
+_MEASURE = re.compile(r"-?([\d,.]+ ?(%|bytes|[kMG]B|d|h|min|s)?( |$))+")
 # Where a spreadsheet may begin a cell, also one that separates them by other than commas.
 _FORMULA = re.compile(r"(?:^|(?<=[;\t\r\n]))(?=[=+\-@\t\r])")
 
@@ -103,6 +105,14 @@ class Listing:
             return f"There is no page {self.number:,}: the last one is page {self.pages:,}."
         return self.empty
 
+    @property
+    def numeric(self) -> list[bool]:
+        """Which columns have nothing but numbers, sizes and durations."""
+        filled = (
+            [cell for cell in cells if cell is not None] for cells in zip(*self.rows, strict=True)
+        )
+        return [bool(cells) and all(map(_is_measure, cells)) for cells in filled]
+
     def as_csv(self) -> str:
         """Return it as RFC 4180 has it, all in quotes; what would be a formula is marked."""
         out = io.StringIO()
@@ -110,6 +120,10 @@ class Listing:
         writer.writerow(self.columns)
         writer.writerows([_plain(cell) for cell in row] for row in self.rows)
         return out.getvalue()
+
+
+def _is_measure(cell: Any) -> bool:
+    return not isinstance(cell, bool | datetime) and bool(_MEASURE.fullmatch(_plain(cell)))
 
 
 def _plain(cell: Any) -> str:

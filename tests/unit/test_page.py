@@ -211,7 +211,7 @@ def test_what_is_not_known_of_a_partition_is_not_called_safe(
     monkeypatch.setattr(measure, "measure", lambda *_, **__: Lag([row]))
     with page_client(at, monkeypatch) as page:
         shown = page.get("topics/lag", group="g", topic="t", now=1)
-    assert "<td><bdi>not known</bdi></td>" in shown
+    assert '<td data-label="time to loss"><bdi>not known</bdi></td>' in shown
     assert "nothing can be lost" not in shown
 
 
@@ -238,7 +238,7 @@ def test_what_is_lost_comes_first_then_what_is_lost_soonest(
     with page_client(at, monkeypatch) as page:
         assert [one["what"] for one in page.json("")["needs"]] == ordered
         assert [one["key"] for one in page.json("alerts")] == ordered
-        assert "lost in 48 min" in page.get("")
+        assert ">in 48 min</time>" in page.get("")
 
 
 def test_a_reader_that_loses_data_is_found_with_when_it_does(
@@ -268,8 +268,7 @@ def test_numbers_of_the_watch_have_their_age_and_who_may_has_it_look_now(
     )
     with page_client(at, monkeypatch, user="anna") as page:
         for path in ("", "topics"):
-            assert "Measured 14 min" in page.get(path)
-        assert "measured 14 min" in page.get("")
+            assert ">14 min ago</time>" in page.get(path)
         for path in ("topics", ""):
             assert "run1 of watch_kafka looks: once it has ended" in page.send(path, "topics/look")
     assert started == [("anna", "watch_kafka")]

@@ -29,6 +29,20 @@ const maps = document.createElement("meta");
 maps.id = "9f215cf04c5486422605d13261cb87401f4e7763b6296af81e98efbc0130da53";
 document.head.append(maps);
 
+const UNITS = { d: 86_400, h: 3_600, min: 60, s: 1 };
+const SIZES = { "%": 1, bytes: 1, kB: 1e3, MB: 1e6, GB: 1e9 };
+const LONG_AGO = 30 * UNITS.d;
+
+// As the server writes it: `3 min ago`, `in 2 h`, and a date where it is longer than a month.
+function relative(at) {
+  const seconds = (Date.now() - at.getTime()) / 1000;
+  const gap = Math.floor(Math.abs(seconds));
+  if (gap > LONG_AGO) return at.toISOString().slice(0, 10);
+  const unit = Object.keys(UNITS).find((one) => gap >= UNITS[one]) ?? "s";
+  const text = `${Math.floor(gap / UNITS[unit])} ${unit}`;
+  return seconds < 0 ? `in ${text}` : `${text} ago`;
+}
+
 function localTimes() {
   const format = new Intl.DateTimeFormat(undefined, {
     year: "numeric", month: "short", day: "2-digit",
@@ -36,9 +50,79 @@ function localTimes() {
   });
   for (const time of document.querySelectorAll("time[datetime]")) {
     const at = new Date(time.dateTime);
-    if (!Number.isNaN(at.getTime())) time.textContent = format.format(at);
+    if (Number.isNaN(at.getTime())) continue;
+    if (!time.classList.contains("ago")) {
+      time.textContent = format.format(at);
+    } else {
+      time.textContent = relative(at);
+      time.title = `${format.format(at)}\n${at.toISOString()}`;
+    }
   }
 }
+
+// What a column is sorted by: a time, a number (also with units), or else a text; nothing is last.
+function sortKey(cell) {
+  const time = cell.querySelector("time[datetime]");
+  if (time) return Date.parse(time.dateTime);
+  const text = (cell.querySelector("[title$=bytes]")?.title ?? cell.textContent).trim();
+  if (text === "–" || text === "") return null;
+  const parts = [...text.matchAll(/(-?[\d,]*\.?\d+) ?([a-zA-Z%]*)/g)];
+  const isNumber = parts.map((part) => part[0]).join(" ") === text;
+  const known = { "": 1, ...UNITS, ...SIZES };
+  if (!isNumber || !parts.every((part) => part[2] in known)) return text;
+  return parts.reduce((sum, part) => sum + Number(part[1].replaceAll(",", "")) * known[part[2]], 0);
+}
+
+function compared(one, other) {
+  if (typeof one === "number" && typeof other === "number") return one - other;
+  return String(one).localeCompare(String(other), undefined, { numeric: true });
+}
+
+function sortBy(table, heading, column) {
+  const down = heading.ariaSort === "ascending";
+  for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+  heading.setAttribute("aria-sort", down ? "descending" : "ascending");
+  const body = table.tBodies[0];
+  const rows = [...body.rows].map((row) => [sortKey(row.cells[column]), row]);
+  rows.sort(([one], [other]) => {
+    if (one === null || other === null) return (one === null) - (other === null);
+    return compared(one, other) * (down ? -1 : 1);
+  });
+  body.append(...rows.map(([, row]) => row));
+}
+
+// The headings of tables that sort become buttons. Rows that are cards on a phone stay rows to those
+// who hear them.
+function makeSortable() {
+  for (const table of document.querySelectorAll("table")) {
+    for (const [role, selector] of [["table", ""], ["row", "tr"], ["columnheader", "th"], ["cell", "td"]]) {
+      const parts = selector ? table.querySelectorAll(selector) : [table];
+      for (const part of parts) part.setAttribute("role", role);
+    }
+    if (!table.classList.contains("sorts") || table.tBodies[0].rows.length < 2) continue;
+    table.classList.add("sortable");
+    [...table.tHead.rows[0].cells].forEach((heading, column) => {
+      if (!heading.textContent.trim()) return;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "sort";
+      button.title = "Sort the rows shown";
+      button.append(...heading.childNodes);
+      button.addEventListener("click", () => sortBy(table, heading, column));
+      heading.append(button);
+    });
+  }
+}
+
+// A line of help closes where one goes on elsewhere.
+function closeHelp(event) {
+  for (const help of document.querySelectorAll("details.help[open]")) {
+    if (event.key === "Escape") help.querySelector("summary").focus();
+    if (event.key === "Escape" || (!event.key && !help.contains(event.target))) help.open = false;
+  }
+}
+addEventListener("click", closeHelp);
+addEventListener("keydown", closeHelp);
 
 // On a phone the sections are wider than their bar.
 function showSection() {
@@ -124,6 +208,8 @@ document.addEventListener("DOMContentLoaded", () => {
   matchMedia("(max-width: 600px)").addEventListener("change", showSection);
   breakNames();
   localTimes();
+  setInterval(localTimes, 15_000);
+  makeSortable();
   drawCharts();
   for (const place of document.querySelectorAll("[data-refresh]")) {
     setTimeout(() => location.reload(), Number(place.dataset.refresh) * 1000);
