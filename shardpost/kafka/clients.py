@@ -76,6 +76,8 @@ def _connect(server: str, seconds: float, answers: "SimpleQueue[tuple[str, str |
         answers.put((server, f"no answer within {seconds:g} s"))
     except OSError as error:
         answers.put((server, (error.strerror or str(error)).lower()))
+    except ValueError as error:  # of a port or a name that no socket takes
+        answers.put((server, str(error)))
     else:
         answers.put((server, None))
 

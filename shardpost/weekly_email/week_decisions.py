@@ -94,7 +94,7 @@ def resolve(installation: Installation, resolution: Resolution) -> dict[str, int
     with state.locked(sorted(shards)), ExitStack() as opened:
         state.require_open(resolution.when)
         if state.require_ledger().partitions != partitions:
-            raise ShardpostError(f"{week}: the ledger's partitions changed meanwhile: run it again")
+            raise _changed_meanwhile(week)
         # Before anything is fenced: a wrong name does not stop a run on another machine.
         read = [ShardLedger(installation.kafka, week, shard).entries() for shard in shards]
         resolution.require_unknown(_states(map(LedgerIndex.fold, read), shards.values()))
@@ -103,6 +103,10 @@ def resolve(installation: Installation, resolution: Resolution) -> dict[str, int
         resolution.require_unknown(_states(indexes, shards.values()))
         _write(installation.kafka, resolution, zip(ledgers, indexes, shards.values(), strict=True))
     return {client: shard for shard, clients in shards.items() for client in clients}
+
+
+def _changed_meanwhile(week: IsoWeek) -> ShardpostError:
+    return ShardpostError(f"{week}: the ledger's partitions changed meanwhile: run it again")
 
 
 def _states(
@@ -143,9 +147,12 @@ def accept_ledger(
     LockedError beside a run; WeekClosedError for a week that is closed.
     """
     state = WeekState(installation, week)
-    state.require_open(now)
-    ledger = week_state.compacted_ledger(installation.kafka)
-    with state.locked(range(ledger.partitions)):
+    partitions = week_state.compacted_ledger(installation.kafka).partitions  # what to lock
+    with state.locked(range(partitions)):
+        state.require_open(now)
+        ledger = week_state.compacted_ledger(installation.kafka)
+        if ledger.partitions != partitions:
+            raise _changed_meanwhile(week)
         decision = Decision(str(week).encode(), Kind.RESOLVED, who, now, why)
         headers = {"as": b"ledger accepted", "topic-id": ledger.topic_id.encode()}
         decisions_topic.record(

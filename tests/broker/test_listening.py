@@ -60,6 +60,12 @@ def test_each_server_is_named_with_its_reason() -> None:
     assert why_nobody_listens(gone, 1) == "connection refused"
 
 
+def test_an_address_that_no_socket_takes_is_named_at_once() -> None:
+    said = why_nobody_listens("localhost:port", 30)
+    assert said is not None
+    assert "'port'" in said
+
+
 @pytest.mark.parametrize(
     "call",
     [

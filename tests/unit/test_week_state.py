@@ -1,8 +1,9 @@
 """Nobody is mailed by a ledger that may have lost what it knew of the week."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Barrier
@@ -87,6 +88,28 @@ def test_a_ledger_that_only_runs_have_used_is_whole(kafka: MemoryKafka) -> None:
     run(kafka.settings)
     kafka.broker.log(TopicPartition(LEDGER, 0)).compact()
     assert WeekState(installed(kafka.settings), WEEK).require_ledger().name == LEDGER
+
+
+@pytest.mark.parametrize("partitions", [2, 3])
+def test_a_ledger_that_is_recreated_before_it_is_locked_is_accepted_as_it_is_then(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, partitions: int
+) -> None:
+    run(kafka.settings)
+    locked = WeekState.locked
+
+    @contextmanager
+    def recreated(state: WeekState, shards: Iterable[int]) -> Iterator[None]:
+        recreate(kafka, partitions)
+        with locked(state, shards):
+            yield
+
+    monkeypatch.setattr(WeekState, "locked", recreated)
+    if partitions == 2:
+        accept(kafka.settings)
+        assert WeekState(installed(kafka.settings), WEEK).require_ledger().name == LEDGER
+    else:
+        with pytest.raises(ShardpostError, match="partitions changed meanwhile"):
+            accept(kafka.settings)
 
 
 def test_a_week_is_read_from_its_first_mark_on_unless_the_topic_is_another_one(
