@@ -26,13 +26,11 @@ latest ten minutes after that one is due. See `docs/compaction.md`, "Following".
   hold now, and closes what they do not hold. Then clear the failed task, or wait for the next run.
   See `docs/compaction.md`, "Lost tombstones and recreated topics".
 
-The result (XCom) is the snapshot, and the numbers of records published and rejected, letters sent,
-retries read, and retries applied. Rejected records stop nothing: they are kept in the table
-`rejected_records`, the log names them, and each becomes a letter in `dead-letters`. `too_large`
-counts clients whose list does not fit into a record: only its length was published, and the log
-names them (the job ends with 3, the task with success, and `watch_kafka` sends an alert). The same
-happens if `share_holders_compacted` is false: Kafka may delete records of that topic, by its
-`cleanup.policy`; the log has the command that corrects it.
+The result (XCom) has the snapshot, and the numbers of records published and rejected, letters sent,
+retries read and applied. Rejected records stop nothing: each is kept in the table
+`rejected_records`, named in the log, and becomes a letter in `dead-letters`. If `too_large` is not
+0 (lists that do not fit into a record) or `share_holders_compacted` is false, the job ends with 3
+and the task with success; the log says what to do.
 """
 
 from datetime import UTC, datetime, timedelta

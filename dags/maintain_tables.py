@@ -14,13 +14,12 @@ Once a week (`SHARDPOST_MAINTAIN_SCHEDULE`), and by hand:
 5. **files** and **entries of the tables' logs** that no kept snapshot needs are removed, also what
    interrupted runs left.
 
-Compactions, sweeps, the weekly e-mail and readers go on meanwhile: what goes has been offered to
-nobody for an hour. A run that is broken off has only kept too much, and the next one removes it.
-What could not be done, such as a week that is being mailed or a Kafka that does not answer, becomes
-an alert.
+Compactions, sweeps, the weekly e-mail and readers continue meanwhile: nobody can have read for an
+hour what is removed. After an interrupted run, the next one removes the rest. What could not be
+done, such as a week that is being mailed, becomes an alert.
 
-To see what would go, use the param `dry_run`, or `shardpost tables maintain --dry-run`. How large
-the tables are: `shardpost tables list`.
+The param `dry_run`, or `shardpost tables maintain --dry-run`, shows what would be removed;
+`shardpost tables list` prints sizes.
 """
 
 import logging

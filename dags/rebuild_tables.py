@@ -1,10 +1,10 @@
 """Compute the tables anew beside those in use, compare, and swap them if a person agrees.
 
 By hand only: for another country, after a change of decoding, or to see that code and tables agree.
-Compactions, e-mails and readers go on meanwhile with the tables in use.
+Compactions, e-mails and readers keep using the current tables meanwhile.
 
 1. `build` computes the tables from the histories, or from the topics, and adds what came since. A
-   run that was killed goes on where it was.
+   run that was killed continues where it was.
 2. `diff` compares old and new at the same offsets, key by key. Its log and its result (XCom) have
    the counts and some samples.
 3. `approval` waits for a person under **Required Actions**, in no slot, for a week at most, and
@@ -85,7 +85,7 @@ def choose(params: Any = None, dag_run: Any = None, ti: Any = None) -> str:
 
 
 def build_request(context: Context) -> RebuildRequest:
-    """Return the request of the job that begins a rebuild, or goes on with it."""
+    """Return the request of the job that begins a rebuild, or continues it."""
     params = context["params"]
     return RebuildRequest(
         Action.START,
@@ -178,7 +178,7 @@ def report(ti: Any = None) -> None:
             continue
         if "refused" in found:
             raise AirflowFailException(
-                f"{found['refused']}. Start this DAG with the same params: it goes on with rebuild"
+                f"{found['refused']}. Start this DAG with the same params: it continues rebuild"
                 f" {found['rebuild']}, and asks."
             )
         log.info("rebuild %s: %s", found["rebuild"], found["state"])
@@ -211,7 +211,7 @@ def rebuild_tables() -> None:
         job=REBUILD_TABLES,
         request=build_request,
         execution_timeout=timedelta(hours=12),
-        doc_md="Computes the new tables, or goes on where a run was killed.",
+        doc_md="Computes the new tables, or continues a killed run.",
     )
     found: Any = diff(cast("Any", built.output))
     approval = Approval(

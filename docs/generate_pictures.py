@@ -95,7 +95,7 @@ def main() -> int:
 def _gallery(story: picture_story.Played) -> str:
     """Return a page of all pictures."""
     parts = [
-        f"## {one.title}\n\n`/shardpost/{(one.link or one.path).partition('?')[0]}`\n\n<picture>"
+        f"## {one.title}\n\n<picture>"
         f'<source media="(prefers-color-scheme: dark)" srcset="{one.name}-dark.png">'
         f'<img alt="{one.title}" src="{one.name}-light.png"></picture>'
         for one in shown(story)

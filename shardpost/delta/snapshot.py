@@ -147,27 +147,9 @@ class Cleaning:
 class Snapshot:
     """One committed row of the table `snapshots`.
 
-    `tables` is {name: version}, and `folders` {name: folder} of those tables that were rebuilt:
-    all others are in the folder of their name. `shards` is how many partitions `share-holders`
-    has, for good.
-    `topic_ids` is {topic: Kafka's id} of the topics that were read, as far as they are known.
-    `generations` is {input: how many times its topic was recreated}; 0 where it is not there.
-    `looked_at` is when the inputs were last read to their ends (`end_offsets`), NEVER if they were
-    not. `incomplete` is the look after that, if it found records that could not be read.
-    `folded` is {name: snapshot} of the tables whose files are folded up to that snapshot only
-    (view_tables.py); those of all others have all of this one.
-    `erased_in` is the number of the snapshot in which a client was erased for the last time, as
-    far as is known: earlier versions of the tables with contacts (`Table.contacts`) have its own.
-    `history_from` is the time from which on the histories have all, None if they always do: of the
-    records before it, each key has its latest.
-    `rebuilt_in` is the number of the snapshot in which rebuilt tables were last swapped with those
-    before: rows of earlier snapshots may be other ones since then.
-    `set_country` is what SHARDPOST_COUNTRY was when `country` was chosen, if that is another one:
-    who swaps tables for another country does so for good, and not until the next compaction.
-    `cleaning` is {input topic: what was in force at that look}; without those of which it is not
-    known. `scattered` is {topic: keys that the last run found that found any}.
-    `decoder` is the id of the one decoder that made all rows of the histories; None if there were
-    several, or that is not known.
+    SNAPSHOTS says what its columns are. `folders` lacks the tables in the folder of their name,
+    `folded` those whose files have all of this snapshot; `topic_ids`, `generations` and `cleaning`
+    lack topics of which it is not known, or that were never recreated.
     """
 
     number: Annotated[int, Named("snapshot")]

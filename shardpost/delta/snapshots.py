@@ -32,10 +32,42 @@ from shardpost.errors import NoSnapshotError, NotFoundError, ShardpostError
 if TYPE_CHECKING:
     from shardpost.delta.row_files import RowTable
 
-# One row per snapshot; its columns are the fields of `Snapshot`, which says what they are.
-# `incomplete_look` is null if all was read, `erased_in` if no client was erased, `rebuilt_in` and
-# `folders` if no table was rebuilt.
-SNAPSHOTS = Table("snapshots", columns_of(Snapshot))
+SNAPSHOTS = Table(
+    "snapshots",
+    columns_of(Snapshot),
+    comments={
+        "snapshot": "number; removed ones are missing",
+        "looked_at": "when the inputs were last read to `end_offsets`; 1970-01-01 if never",
+        "end_offsets": "JSON `{topic: {partition: next offset}}`",
+        "tables": "JSON `{table: version}`",
+        "positions": "open positions, of any country",
+        "holders": "clients that hold",
+        "held": "their positions",
+        "rejected": "so far",
+        "unknown_positions": "open positions on exchanges without a country",
+        "unknown_exchanges": "JSON `{exchange: open positions}`, the 1,000 largest",
+        "country": "whose stock counts",
+        "shards": "partitions of `share-holders`; never changes",
+        "run": "id",
+        "topic_ids": "JSON `{topic: Kafka's id}`",
+        "generations": "JSON `{input: times recreated}`",
+        "incomplete_look": 'JSON `{"at", "ends", "read_at"}` after a look that met an open'
+        " transaction: once all below `ends` is read, `looked_at` is `at`; `read_at` is the latest"
+        " look",
+        "folded": "JSON `{table: snapshot}`, if files are older",
+        "erased_in": "snapshot of the last erasure: earlier `client_events`, `clients`,"
+        " `rejected_records` are not readable",
+        "history_from": "since when histories are complete; null: always",
+        "folders": "JSON `{table: folder}` of rebuilt tables",
+        "rebuilt_in": "snapshot of the last swap: rows of earlier ones may differ",
+        "set_country": "`SHARDPOST_COUNTRY` at a swap, if not `country`",
+        "decoder": "id of the only decoder of the histories, else null",
+        "cleaning": 'JSON `{topic: {"policy", "lag_ms", "retention_ms", "segment_ms"}}` at'
+        " `looked_at`, for the next run to compare",
+        "scattered": 'JSON `{topic: {"snapshot", "at", "count", "keys"}}`: the last scattered keys;'
+        " no keys of `clients`",
+    },
+)
 SCHEMA = arrow_schema(SNAPSHOTS)
 NUMBER = "snapshot"
 

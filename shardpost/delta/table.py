@@ -5,7 +5,7 @@ layer. Literals are such that Spark and DataFusion both read them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -70,6 +70,7 @@ class Table:
     and what they have of a client goes when it is erased. It lies in the folder of its name, or in
     `folder` if a snapshot says so. The row groups that this process writes are sorted by
     `sorted_by`, so that who looks for some of its values skips pages; nobody relies on that order.
+    `comments` says of columns what docs/tables.md has; columns whose name says it have none.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Table:
     contacts: tuple[str, ...] = ()
     folder: str | None = None
     sorted_by: str | None = None
+    comments: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def ddl(self) -> str:

@@ -101,8 +101,8 @@ def test_parsing_imports_nothing_heavy_and_reads_no_settings() -> None:
 
 
 def test_the_page_of_all_dags_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = runpy.run_path(str(CHECKOUT / "docs" / "generate_dags.py"))
-    assert script["_page"]() == script["PAGE"].read_text()
+    script = runpy.run_path(str(CHECKOUT / "docs" / "generate.py"))
+    assert script["dags_page"]() == script["DAGS"].read_text(), "run docs/generate.py"
 
 
 SCHEDULES = {

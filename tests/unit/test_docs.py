@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -14,7 +15,6 @@ import yaml
 from shardpost.alerts.model.alert import CHANNEL_DOWN, NEEDS_A_PERSON, REQUESTS_LOST, TASK_FAILED
 from shardpost.alerts.model.metrics import METRICS, PREFIX
 from shardpost.checkout import CHECKOUT
-from shardpost.delta.table import type_text
 from shardpost.maintenance.stored_tables import TABLES
 from shardpost.watch.model import conditions
 
@@ -85,7 +85,6 @@ def test_prometheus_itself_takes_the_rules() -> None:
 
 
 DOCS = CHECKOUT / "docs"
-METRIC = re.compile(r"^\| `shardpost_(\w+)` \| (.*?) ?\| (.+) \|$", re.MULTILINE)
 
 
 def rules_of_the_audit() -> set[str]:
@@ -106,38 +105,15 @@ def test_every_rule_has_its_page_and_no_page_is_of_none() -> None:
     assert sorted(written) == sorted([*declared, *rules_of_the_audit(), *others])
 
 
-def test_the_page_of_the_metrics_is_what_the_code_declares() -> None:
-    written = METRIC.findall((DOCS / "watching.md").read_text())
-    declared = [
-        (one.name, ", ".join(f"`{label}`" for label in one.labels), one.meaning)
-        for one in METRICS.values()
-    ]
-    assert written == declared
-    assert PREFIX == "shardpost_"
+def test_what_pages_have_of_declarations_is_current() -> None:
+    renewed = runpy.run_path(str(DOCS / "generate.py"))["renewed"]
+    pages = {page.name: page.read_text() for page in DOCS.glob("*.md")}
+    old = [name for name, text in pages.items() if renewed(text) != text]
+    assert old == [], "run .venv/bin/python docs/generate.py"
 
 
-ROW = re.compile(r"^\| `(\w+)` \| ([^|]+?) \|", re.MULTILINE)
-SHARED = re.compile(r"those\s+of\s+`(\w+)`\s+up\s+to\s+`(\w+)`")
-
-Rows = list[tuple[str, str]]
-
-
-def test_the_page_of_the_tables_is_what_the_code_declares() -> None:
-    page = (CHECKOUT / "docs" / "tables.md").read_text()
-    sections = [part.split("\n", 1) for part in page.split("\n## ")[1:]]
-    written: dict[str, Rows] = {}
-    for name, body in sections:
-        written[name] = [*shared(body, written), *ROW.findall(body)]
-    declared = {
-        table.name: [(name, type_text(type_)) for name, type_ in table.columns] for table in TABLES
-    }
-    assert written == declared
-
-
-def shared(body: str, written: dict[str, Rows]) -> Rows:
-    """Return the columns that a table has in common with one before it, by its section."""
-    found = SHARED.search(body)
-    if not found:
-        return []
-    names = [name for name, _ in written[found[1]]]
-    return written[found[1]][: names.index(found[2]) + 1]
+def test_each_table_has_its_section_and_comments_are_of_columns() -> None:
+    sections = re.findall(r"<!-- columns of (\w+) -->", (DOCS / "tables.md").read_text())
+    assert sorted(sections) == sorted(table.name for table in TABLES)
+    names = {name for table in TABLES for name in table.names}
+    assert {name for table in TABLES for name in table.comments} - names == set()

@@ -171,6 +171,22 @@ def advance(
     return list(after.values())
 
 
-# The conditions that were firing at the last look, by the `run` that wrote them, in seconds since
-# 1970.
-ALERTS = Table("alerts", (("run", "BIGINT"), *columns_of(Firing)))
+# The conditions that were firing at the last look.
+ALERTS = Table(
+    "alerts",
+    (("run", "BIGINT"), *columns_of(Firing)),
+    comments={
+        "run": "that wrote it, in seconds since 1970",
+        "rule": "section of the runbook",
+        "subject": "such as a topic or week; may be empty",
+        "severity": "`loss`, `risk`, `drift`",
+        "text": "found, expected",
+        "meaning": "for a client or record",
+        "source": "`kafka`, `letters` …",
+        "public": "text for users who may not see clients",
+        "loses_at": "if known",
+        "ended_at": "while a channel has not taken the end",
+        "told": "JSON: per channel, when and with which severity",
+        "silenced_until": "only its end or a worse state is sent",
+    },
+)

@@ -118,8 +118,14 @@ class Measure:
             )
 
 
-# A row for each value of each metric. `run` is when it was measured, in seconds since 1970;
-# `labels` is a JSON object.
+# A row for each value of each metric.
 MEASUREMENTS = Table(
-    "measurements", columns("run BIGINT, at TIMESTAMP, name STRING, labels STRING, value DOUBLE")
+    "measurements",
+    columns("run BIGINT, at TIMESTAMP, name STRING, labels STRING, value DOUBLE"),
+    comments={
+        "run": "when it was measured, in seconds since 1970",
+        "at": "the same",
+        "name": "metric without `shardpost_`",
+        "labels": "JSON",
+    },
 )

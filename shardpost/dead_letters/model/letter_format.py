@@ -164,6 +164,24 @@ DEAD_LETTERS = Table(
     ),
     not_in_dictionaries=("id", "offset", "origin_offset"),
     contacts=("error",),
+    comments={
+        "id": "name; base64 if not plain text",
+        "state": "`waiting`, `retried`, `parked`, `redriven`, `discarded`",
+        "attempt": "that failed; 0 if missing; null for a tombstone written by hand",
+        "at": "of the record: in `dead-letters` the broker's",
+        "origin_topic": "null, like the columns up to `jitter`, for `retried`, `redriven`,"
+        " `discarded`",
+        "origin_key": "null if none",
+        "size": "bytes of the value",
+        "fingerprint": "class, and checksum of the fixed parts of the message",
+        "failed_at": "the consumer's, at most `at`",
+        "delayed_from": "start of the delay, if waiting; current settings say how long",
+        "jitter": "its share of the jitter, 0 to 1",
+        "topic": "coordinates of the record",
+        "generation": "0 or null: first topic of that name; next after each recreation or"
+        " truncation",
+        "key": "if not `id`: base64 if not plain text, SHA-256 if empty or over 1,000 bytes",
+    },
 )
 
 

@@ -122,8 +122,6 @@ RETRY_NAMES = tuple(name for name, _ in RETRY)
 _COORDINATES: Columns = (("partition", "INT"), ("offset", "BIGINT"), ("timestamp", "TIMESTAMP"))
 _RECORD: Columns = (("key", "STRING"), *_COORDINATES, ("seq", "BIGINT"), ("snapshot", "BIGINT"))
 _HEADERS = ("headers", Array((("key", "STRING"), ("value", "BINARY"))))
-# `kind` is a RecordKind, `value` the raw value. Only a rejected record has a reason, its raw key
-# and its headers. A retry has the coordinates of its origin, and its own in RETRY.
 _HISTORY: Columns = (
     *_RECORD,
     ("kind", "STRING"),
@@ -133,7 +131,21 @@ _HISTORY: Columns = (
     _HEADERS,
     *RETRY,
 )
-# A tombstone keeps its row, with is_open false and null columns.
+_COMMENTS = {
+    "key": "position id (client id, exchange code); null if missing or not UTF-8",
+    "kind": "`upsert`, `tombstone`, `rejected`, `reconciled`",
+    "value": "byte for byte",
+    "reason": "of a rejected record: expected, found",
+    "raw_key": "of a rejected record",
+    "headers": "of a rejected record",
+    "retry_topic": "of a retry; null for an original",
+    "retry_offset": "of a retry: its own; null for an original",
+    "is_open": "false after a tombstone; the columns below are null",
+    "client": "holder, in an upsert",
+    "amount": "the exact JSON number; needless zeros are removed up to 38 digits, without exponent",
+    "subscribed": "wants the weekly e-mail",
+    "country": "null if unknown",
+}
 _LATEST: Columns = (*_RECORD, RETRY_OFFSET, ("is_open", "BOOLEAN"))
 _CONTACT = ("name", "email")
 # What a rejected record has, and the reason may quote.
@@ -157,7 +169,14 @@ def _history(name: str, fields: tuple[Field, ...], contacts: tuple[str, ...] = (
     columns = (*_HISTORY, *columns_of(fields))
     not_in_dictionaries = (*_SELDOM_REPEATED, "value")
     return Table(
-        name, columns, None, not_in_dictionaries, RETRY, contacts=contacts, sorted_by="key"
+        name,
+        columns,
+        None,
+        not_in_dictionaries,
+        RETRY,
+        contacts=contacts,
+        sorted_by="key",
+        comments=_COMMENTS,
     )
 
 
@@ -170,7 +189,10 @@ def _latest(
 ) -> Table:
     columns = (*_LATEST, *columns_of(fields))
     layer = history_layer(history, [column for column, _ in columns])
-    return Table(name, columns, None, not_in_dictionaries, (RETRY_OFFSET,), layer, contacts)
+    optional = (RETRY_OFFSET,)
+    return Table(
+        name, columns, None, not_in_dictionaries, optional, layer, contacts, comments=_COMMENTS
+    )
 
 
 POSITION_EVENTS = _history("position_events", POSITION_FIELDS)
@@ -186,9 +208,6 @@ INPUTS: dict[TopicName, InputTables] = {
     "exchanges": InputTables(EXCHANGE_EVENTS, EXCHANGES, EXCHANGE_FIELDS),
 }
 
-# client -> ids of its positions that count, in the order of as_of.py; a client that
-# holds none any more keeps an empty list. `shard` is the client's partition in the topic
-# share-holders.
 _HOLDER: Columns = (
     ("client", "STRING"),
     ("positions", Array("STRING")),
@@ -196,10 +215,17 @@ _HOLDER: Columns = (
     ("shard", "INT"),
 )
 SHARE_HOLDERS = Table(
-    "share_holders", _HOLDER, "shard", layer=appended_layer([name for name, _ in _HOLDER])
+    "share_holders",
+    _HOLDER,
+    "shard",
+    layer=appended_layer([name for name, _ in _HOLDER]),
+    comments={
+        "positions": "ids that count, numeric ones first; empty if none is left",
+        "snapshot": "that changed the list",
+        "shard": "partition in `share-holders`",
+    },
 )
 
-# Undecodable records, whole; a retry with its own coordinates.
 REJECTED_RECORDS = Table(
     "rejected_records",
     (
@@ -212,6 +238,13 @@ REJECTED_RECORDS = Table(
         ("snapshot", "BIGINT"),
     ),
     contacts=_REJECTED,
+    comments={
+        "topic": "of a retry: the retry topic, with its coordinates there",
+        "key": "byte for byte",
+        "value": "byte for byte",
+        "reason": "expected, found",
+        "snapshot": "that rejected it, or swapped in the rebuilt tables that do",
+    },
 )
 
 VIEW = (

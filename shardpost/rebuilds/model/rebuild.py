@@ -66,11 +66,7 @@ class Progress:
 class Rebuild:
     """One rebuild.
 
-    `tables` are the names of those that are computed anew, `pinned` the snapshot that it began
-    with. `candidate` are the new tables where they were last beside those in use; `former` the old
-    ones where they last were in use, once they were swapped. `missing` are ranges of a topic that
-    Kafka held no more, in words. `swaps` is how many times a swap, either way, was begun, also if
-    it was killed before its commit.
+    REBUILDS says what its columns are.
     """
 
     number: Annotated[int, Named("rebuild")]
@@ -150,9 +146,24 @@ class Rebuild:
         return Standing.ROLLED_BACK if self.was_swapped(newest) else Standing.READY
 
 
-# One row per rebuild: the commit point of the tables beside those in use. `tables`, `progress` and
-# `missing` are JSON; `candidate` and `former` are rows of the table `snapshots`, as JSON.
-REBUILDS = Table("rebuilds", columns_of(Rebuild))
+# One row per rebuild: the commit point of the tables beside those in use.
+REBUILDS = Table(
+    "rebuilds",
+    columns_of(Rebuild),
+    comments={
+        "rebuild": "number, from 2; suffix of its folders",
+        "changed_at": "last write of this row",
+        "source": "`history` or `kafka`",
+        "tables": "JSON: names",
+        "pinned": "source snapshot, kept until built",
+        "state": "`building`, `built`, `dropped`",
+        "progress": 'JSON `{"units", "records", "of_records", "seconds"}`',
+        "missing": "JSON: ranges that Kafka no longer held",
+        "candidate": "JSON, a row of `snapshots`: the new tables, last beside those in use",
+        "former": "the same of the old tables, last in use; null before a swap",
+        "swaps": "swaps begun, either way; a killed one counts",
+    },
+)
 
 
 def folders_of(tables: Collection[str], number: int) -> dict[str, str]:

@@ -40,7 +40,7 @@ _CREATED_WITH = {
 
 
 def few_brokers(view: View) -> Iterator[Finding]:
-    """Find fewer than three brokers: said once, and not of each topic."""
+    """Find a cluster with fewer than three brokers; reported once, not for each topic."""
     count = len(view.cluster.known_brokers)
     if view.has_few_brokers:
         replicas = min((found.replicas for _, found in view.there), default=count)
@@ -56,7 +56,7 @@ def few_brokers(view: View) -> Iterator[Finding]:
 
 
 def internal_topics(view: View) -> Iterator[Finding]:
-    """Find with how few replicas Kafka would create its own topics, while there are none."""
+    """Find settings with which Kafka would create its own topics with too few replicas."""
     why = (
         "Kafka creates the topic so: if a broker is lost, so are committed offsets and transaction"
         " states"
@@ -68,7 +68,7 @@ def internal_topics(view: View) -> Iterator[Finding]:
 
 
 def offsets_retention(view: View) -> Iterator[Finding]:
-    """Find offsets of groups that expire before a group that pauses comes back."""
+    """Find committed offsets that expire before a paused group returns."""
     least = max(LEAST_OFFSETS_MINUTES, (view.request_days + 1) * MINUTES_PER_DAY)
     why = "a group that pauses for longer forgets what it has read"
     yield from _too_low(view, OFFSETS_RETENTION, least, rule="offsets-retention", why=why)
@@ -95,7 +95,7 @@ def _number(found: Setting) -> int:
 
 
 def log_cleaner(view: View) -> Iterator[Finding]:
-    """Find brokers that compact nothing."""
+    """Find brokers whose log cleaner is off: they compact nothing."""
     for broker, config in sorted(view.cluster.configs.items()):
         found = config.get(CLEANER)
         if found and found.value == "false":
@@ -111,7 +111,7 @@ def log_cleaner(view: View) -> Iterator[Finding]:
 
 
 def kafka_version(view: View) -> Iterator[Finding]:
-    """Find releases of which a loss is known."""
+    """Find releases of Kafka that are known to lose data."""
     for broker, release in sorted(view.cluster.releases.items()):
         if release and (loss := known_loss(release)):
             yield Finding(
@@ -125,7 +125,7 @@ def kafka_version(view: View) -> Iterator[Finding]:
 
 
 def producer_settings(view: View) -> Iterator[Finding]:
-    """Find client settings with which writes fail; those that lose records are refused before."""
+    """Find client settings that make writes fail; those that lose records are refused at start."""
     for name in _DELIVERY:
         value = view.client.get(name, "")
         if value.isdigit() and 0 < int(value) < LEAST_DELIVERY_MS:
@@ -143,7 +143,7 @@ def producer_settings(view: View) -> Iterator[Finding]:
 
 
 def unknown(view: View) -> Iterator[Finding]:
-    """Find what could not be asked: whether it is in order is not known."""
+    """Find what could not be queried: whether it is in order is not known."""
     for one in view.cluster.unknown:
         yield Finding(
             rule="unknown",
@@ -158,10 +158,10 @@ def unknown(view: View) -> Iterator[Finding]:
 
 class _State(NamedTuple):
     rule: str
+    why: str
     severity: Severity
     is_so: Callable[[FoundTopic, Partition], bool]
     expected: str
-    why: str
 
 
 def _least(topic: FoundTopic, one: Partition) -> int:
@@ -169,7 +169,7 @@ def _least(topic: FoundTopic, one: Partition) -> int:
     return min(int(topic.value(IN_SYNC) or 1), len(one.replicas))
 
 
-_STATES = (
+STATES = (
     _State(
         rule="offline-partitions",
         severity=Severity.LOSS,
@@ -201,7 +201,7 @@ def replicas_now(view: View) -> Iterator[Finding]:
     """Find partitions without a leader, with too few replicas in sync for a write, or too few."""
     away = sorted(view.cluster.known_brokers - view.cluster.brokers)
     fix = f"start broker {', '.join(map(str, away))}" if away else "see the brokers' logs"
-    for state in _STATES:
+    for state in STATES:
         for one, found in view.there:
             numbers = [n for n, part in enumerate(found.partitions) if state.is_so(found, part)]
             more = f" and {len(numbers) - NAMED} more" if len(numbers) > NAMED else ""
@@ -220,7 +220,7 @@ def replicas_now(view: View) -> Iterator[Finding]:
 
 
 def hanging_transaction(view: View) -> Iterator[Finding]:
-    """Find a transaction that is open for longer than brokers let one be: nobody ends it.
+    """Find transactions that are open for longer than brokers allow, and that nobody ends.
 
     Whose age is not known may be one of these: its first record cannot be read, or has no time, or
     one that no clock has yet.

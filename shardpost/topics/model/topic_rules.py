@@ -37,7 +37,7 @@ class _Rule(NamedTuple):
     severity: Severity = Severity.RISK
 
 
-# Of settings that are not as declared; all others are `other-setting`.
+# Of settings that are not as declared.
 _RULES = {
     POLICY: _Rule(
         "cleanup-policy",
@@ -65,6 +65,7 @@ _RULES = {
     ),
 }
 _OTHER = _Rule("other-setting", "it was declared otherwise", Severity.DRIFT)
+SETTING_RULES = (*_RULES.values(), _OTHER)
 
 
 def missing_topic(view: View) -> Iterator[Finding]:
@@ -115,7 +116,7 @@ def topic_settings(view: View) -> Iterator[Finding]:
 
 
 def letter_sizes(view: View) -> Iterator[Finding]:
-    """Find letters that the store takes and the topics that they are passed on to do not."""
+    """Find topics that refuse letters which `dead-letters` accepts and passes on to them."""
     sizes = {one.product: (one, found) for one, found in view.there if found.value(LARGEST)}
     if DEAD_LETTERS.name not in sizes:
         return
@@ -140,7 +141,7 @@ def letter_sizes(view: View) -> Iterator[Finding]:
 
 
 def declared_partitions(view: View) -> Iterator[Finding]:
-    """Find another number of partitions than the file of topics declares."""
+    """Find topics with another number of partitions than the file of topics declares."""
     for one, found in view.there:
         count = len(found.partitions)
         if one.partitions is None or one.partitions == count:
@@ -174,7 +175,7 @@ def source_of(found: FoundTopic, setting: str) -> Source:
 
 
 def replication_factor(view: View) -> Iterator[Finding]:
-    """Find fewer replicas than three, on a cluster that could have them."""
+    """Find topics with fewer than three replicas on a cluster that could have them."""
     known = view.cluster.known_brokers
     for one, found in () if view.has_few_brokers else view.there:
         # Fewer than three only as declared of a user's own.
@@ -195,7 +196,7 @@ def replication_factor(view: View) -> Iterator[Finding]:
 
 
 def min_insync_replicas(view: View) -> Iterator[Finding]:
-    """Find a write that is acknowledged although only one replica has it."""
+    """Find topics that acknowledge a record which only one replica has."""
     for one, found in () if view.has_few_brokers else view.there:
         value = found.value(IN_SYNC)
         wanted = one.config.get(IN_SYNC, str(IN_SYNC_OF_THREE))
@@ -214,7 +215,7 @@ def min_insync_replicas(view: View) -> Iterator[Finding]:
 
 
 def run_topics(view: View) -> Iterator[Finding]:
-    """Find requests and commands of a run key in different numbers of partitions."""
+    """Find `run-requests` and `run-commands` with different numbers of partitions."""
     requests, asked = view.product("run-requests")
     issued_in, issued = view.product("run-commands")
     if not asked or not issued or len(asked.partitions) == len(issued.partitions):
@@ -232,7 +233,7 @@ def run_topics(view: View) -> Iterator[Finding]:
 
 
 def partitions_of_tables(view: View) -> Iterator[Finding]:
-    """Find topics that have another number of partitions than the tables were built with."""
+    """Find topics with another number of partitions than the newest snapshot."""
     if view.built is None:
         return
     read = {**view.built.partitions, view.built.holders: view.built.shards}
@@ -264,7 +265,7 @@ def partitions_of_tables(view: View) -> Iterator[Finding]:
 
 
 def scattered_keys(view: View) -> Iterator[Finding]:
-    """Find inputs of which keys have records in several partitions that growth does not explain."""
+    """Find keys with records in several partitions, which added partitions do not explain."""
     for topic, found in sorted(view.built.scattered.items()) if view.built else ():
         yield Finding(
             rule="scattered-keys",

@@ -60,12 +60,12 @@ class PublicRule(Rule):
 
 DATA_LOST = PublicRule(
     "data-lost",
-    "records were deleted before this reader read them, or may be at any moment: what it makes of"
-    " them is wrong from then on",
+    "records were deleted before this reader read them, or may be at any moment: its results are"
+    " wrong from then on",
     Severity.LOSS,
 )
 TIME_TO_LOSS = PublicRule(
-    "time-to-loss", "records will be deleted before this reader has read them, unless it reads on"
+    "time-to-loss", "records will be deleted before this reader has read them, unless it catches up"
 )
 SNAPSHOT_AGE = PublicRule(
     "snapshot-age",
@@ -74,49 +74,49 @@ SNAPSHOT_AGE = PublicRule(
 )
 COMPACTION_REFUSED = Rule(
     "compaction-refused",
-    "nothing is published, and the holders stay as they were, until that is corrected or confirmed",
+    "nothing is published, and the holders stay as they were, until a person corrects or confirms",
 )
 RUN_REFUSED = Rule(
     "run-refused",
-    "what that run had to do is not done, until that is corrected or confirmed, and it runs again",
+    "the work of that run is not done until somebody corrects or confirms it, and it runs again",
 )
 UNKNOWN_EXCHANGE = PublicRule(
     "unknown-exchange",
-    "open positions on it count for nobody: their clients are missing from share-holders, or get no"
-    " e-mail of them",
+    "open positions on it count for nobody: they are missing from share-holders and from the"
+    " e-mails of their clients",
 )
 LETTERS_OVERDUE = PublicRule(
-    "letters-overdue", "records that failed are not retried: their consumers go without them"
+    "letters-overdue", "records that failed are not retried: their consumers lack them"
 )
 LETTERS_HELD = Rule(
     "letters-held", "dead letters of one error are not retried until a person has looked at them"
 )
 LETTERS_PARKED = PublicRule(
     "letters-parked",
-    "records failed for good: nobody retries them before a person redrives or discards them",
+    "records failed for good: nobody retries them until a person redrives or discards them",
 )
 EMAILS_UNKNOWN = Rule(
     "emails-unknown",
-    "it is not known whether clients got the e-mail of a week: they are not mailed again before a"
-    " person says so",
+    "it is not known whether clients got the e-mail of a week: they are not mailed again until a"
+    " person decides",
 )
 EMAILS_FAILED = Rule(
     "emails-failed", "more clients got no e-mail of a week than the settings allow"
 )
 EMAILS_LATE = Rule(
     "emails-late",
-    "records of before a week's end were read after its audience was frozen: clients got no e-mail"
-    " of that week, or one with other positions, and are not mailed for that any more",
+    "records dated before a week's end were read after its audience was frozen: clients got no"
+    " e-mail of that week, or one with other positions, and get no correction",
 )
 EMAILS_OPEN = PublicRule(
     "emails-open", "clients wait for their e-mail of a week, and nothing is sending it to them"
 )
 EMAILS_MISSING = PublicRule(
-    "emails-missing", "nobody gets the e-mail of that week before somebody starts it"
+    "emails-missing", "nobody gets the e-mail of that week until somebody starts it"
 )
 LISTS_TOO_LARGE = Rule(
     "lists-too-large",
-    "who reads share-holders sees how many positions these clients hold, and not which",
+    "readers of share-holders see how many positions these clients hold, and not which",
 )
 RUN_AGE = PublicRule(
     "run-age",

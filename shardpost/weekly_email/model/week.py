@@ -139,10 +139,8 @@ class IsoWeek:
 class FrozenWeek:
     """One row of `frozen_weeks`.
 
-    `audience` is the folder of its table. From which snapshot, as of when, and whose stock counts.
-    `shards` is the number of partitions of the ledger's topic, `recipients` that of clients.
-    Once `audience_erased_at` is set, the audience is erased or being erased: nobody reads it.
-    `unknown_positions` are those on exchanges without a country, in the snapshot.
+    From which snapshot, as of when, and whose stock counts. Once `audience_erased_at` is set, the
+    audience is erased or being erased: nobody reads it.
     """
 
     week: str

@@ -27,8 +27,27 @@ AUDIENCES = Table(
     ),
     "shard",
     contacts=("client", "name", "email", "has_contact", "positions", "language"),
+    comments={
+        "name": "as of the freeze",
+        "email": "as of the freeze",
+        "has_contact": "`clients` knew the client",
+        "positions": "as in the e-mail",
+        "week": "`2026-W47`",
+        "shard": "partition in `weekly-emails`",
+        "language": "`Language` of the client's record",
+    },
 )
-FROZEN_WEEKS = Table("frozen_weeks", columns_of(FrozenWeek))
+FROZEN_WEEKS = Table(
+    "frozen_weeks",
+    columns_of(FrozenWeek),
+    comments={
+        "audience": "folder in `audiences`",
+        "snapshot": "source",
+        "shards": "partitions of `weekly-emails`",
+        "audience_erased_at": "since then nobody can be mailed; else null",
+        "unknown_positions": "open positions on exchanges without a country",
+    },
+)
 
 
 def audience_table(audience: str) -> Table:
@@ -38,10 +57,7 @@ def audience_table(audience: str) -> Table:
 
 @dataclass(frozen=True)
 class ClosedWeek:
-    """One row of `closed_weeks`: how many clients were in which state, by partition.
-
-    `emptied_at` is when the last of its records left the ledger; None before that.
-    """
+    """One row of `closed_weeks`: how many clients were in which state, by partition."""
 
     week: str
     closed_at: datetime
@@ -81,7 +97,15 @@ class ClosedWeek:
 
 # Weeks that can never be mailed again: a row when a week is closed, and another when its records
 # were removed from the ledger.
-CLOSED_WEEKS = Table("closed_weeks", columns_of(ClosedWeek))
+CLOSED_WEEKS = Table(
+    "closed_weeks",
+    columns_of(ClosedWeek),
+    comments={
+        "closed_at": "since then nobody can be mailed",
+        "sent": "clients, by ledger partition",
+        "emptied_at": "when its records were gone",
+    },
+)
 
 
 class WeekPausedError(ShardpostError):
@@ -120,7 +144,9 @@ class PausedWeek:
 
 
 # Weeks that a person stopped, and let go on: the last row of a week counts.
-PAUSED_WEEKS = Table("paused_weeks", columns_of(PausedWeek))
+PAUSED_WEEKS = Table(
+    "paused_weeks", columns_of(PausedWeek), comments={"at": "latest in the newest row"}
+)
 
 
 @dataclass(frozen=True)
@@ -159,17 +185,26 @@ class MailLook:
 
 
 # By what mails were written; of a shard, the last row before a mail counts.
-MAIL_LOOKS = Table("mail_looks", columns_of(MailLook))
+MAIL_LOOKS = Table(
+    "mail_looks",
+    columns_of(MailLook),
+    comments={
+        "at": "since when",
+        "sender_name": "`SHARDPOST_MAIL_FROM`",
+        "unsubscribe_url": "`SHARDPOST_UNSUBSCRIBE_URL`",
+        "list_id": "`SHARDPOST_MAIL_LIST_ID`",
+        "files": "JSON: all templates by name",
+        "language": "`SHARDPOST_MAIL_LANGUAGE`; null: English, numbers unchanged",
+        "most_rows": "of each HTML table",
+    },
+)
 
 
 @dataclass(frozen=True)
 class LedgerMark:
     """One row of `ledger_marks`: which topic held the ledger at a time, and its high watermarks.
 
-    The first mark of a week is written before its first mail: no record of the week has an offset
-    below its `ends`. Later marks are written at the end of each run. `ends` are by partition. A
-    mark with `accepted_by` was made when a person accepted the ledger: earlier marks of the week
-    do not count.
+    The first mark of a week is written before its first mail, later ones at the end of each run.
     """
 
     week: str
@@ -180,4 +215,13 @@ class LedgerMark:
     accepted_by: str | None = None
 
 
-LEDGER_MARKS = Table("ledger_marks", columns_of(LedgerMark))
+LEDGER_MARKS = Table(
+    "ledger_marks",
+    columns_of(LedgerMark),
+    comments={
+        "topic_id": "Kafka's; changes if recreated",
+        "ends": "high watermarks; in the first row none of the week's records is before them",
+        "marked_at": "latest in the newest row",
+        "accepted_by": "who ran `emails accept-ledger`: earlier rows do not count; else null",
+    },
+)
