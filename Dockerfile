@@ -38,6 +38,7 @@ COPY --from=packages /opt/share/ .venv/share/
 COPY --from=packages /opt/shardpost/requirements.txt ./
 COPY pyproject.toml LICENSE ./
 COPY deploy/spark.conf deploy/
+COPY docs/runbook.md docs/
 COPY dags/ dags/
 COPY plugins/ plugins/
 COPY spark_jobs/ spark_jobs/

@@ -9,7 +9,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SHIPPED = "shardpost/shipped"
-NAMES = ("dags", "spark_jobs", "ivy", "requirements.txt", ".env.example")
+NAMES = ("dags", "spark_jobs", "ivy", "requirements.txt", ".env.example", "docs/runbook.md")
 
 
 class ShippedFiles(BuildHookInterface[Any]):

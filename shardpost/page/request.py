@@ -140,6 +140,12 @@ class PageRequest(PageContext):
         """Return what the form of the action at that path carries."""
         return access.form_token(self.name, self.url(path))
 
+    def runbook(self, rule: str) -> str:
+        """Return the address of a rule's section of the runbook: of ours, unless one is set."""
+        book = self.installation.settings.runbook
+        is_address = book.startswith(("http://", "https://"))
+        return f"{book if is_address else self.url('runbook') + '#'}{rule}"
+
     def answer(
         self,
         template: str,

@@ -72,9 +72,8 @@ def _audited(visit: PageRequest) -> tuple[list[Any], list[tuple[Link | str, int]
 
 
 def _finding_row(one: Any, visit: PageRequest) -> tuple[Any, ...]:
-    found, more = f"{one.found} ({one.source})", f"{visit.installation.settings.runbook}{one.rule}"
-    said = (one.setting, found, one.expected, one.why, one.fix)
-    return (str(one.severity), one.topic, *said, more)
+    said = (one.setting, f"{one.found} ({one.source})", one.expected, one.why, one.fix)
+    return (str(one.severity), one.topic, *said, visit.runbook(one.rule))
 
 
 def _readers(visit: PageRequest, last: Any) -> Iterator[tuple[Any, ...]]:

@@ -1,5 +1,6 @@
 """What all pages do with what readers send, and with what others hold; Kafka in memory."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any
@@ -239,6 +240,15 @@ def test_what_is_lost_comes_first_then_what_is_lost_soonest(
         assert [one["what"] for one in page.json("")["needs"]] == ordered
         assert [one["key"] for one in page.json("alerts")] == ordered
         assert ">in 48 min</time>" in page.get("")
+
+
+def test_the_runbook_has_a_section_for_a_rule_and_links_to_nothing_that_is_not_here(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with page_client(at, monkeypatch) as page:
+        text = page.get("runbook").partition("<article")[2]
+        assert '<h3 id="letters-parked">' in text
+        assert {url[0] for url in re.findall('href="([^"]+)"', text)} == {"#"}
 
 
 def test_a_reader_that_loses_data_is_found_with_when_it_does(
