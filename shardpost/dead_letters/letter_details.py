@@ -28,7 +28,7 @@ from shardpost.kafka.offsets import first_offsets_since
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_one, read_to_end, record_of
 from shardpost.kafka.records import Record
-from shardpost.kafka.topic_metadata import partition_counts, with_leaders
+from shardpost.kafka.topic_metadata import partition_counts
 
 # How far the times of what one transaction wrote may be from each other.
 CLOCKS_DIFFER = timedelta(minutes=10)
@@ -188,8 +188,8 @@ def _written_about(
 def _first_since(kafka: Kafka, partition: TopicPartition, at: datetime) -> int | None:
     """Return the first offset of that time or a later one; None if there is none."""
     milliseconds = max(EARLIEST_MS, int(at.timestamp() * 1000))
-    found = with_leaders(
-        kafka, lambda: first_offsets_since(kafka, [partition], milliseconds).offsets
+    found = kafka.with_leaders(
+        lambda: first_offsets_since(kafka, [partition], milliseconds).offsets
     )[partition]
     return None if found < 0 else found
 

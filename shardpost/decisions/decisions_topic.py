@@ -10,7 +10,7 @@ from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
 from shardpost.kafka.offsets import endings, first_offsets_since
 from shardpost.kafka.reading import headers_of, read_to_end
 from shardpost.kafka.records import Outgoing
-from shardpost.kafka.topic_metadata import partition_counts, with_leaders
+from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.kafka.transactions import MayWrite, Transactions
 
 # How far the time of a record may be before the time that its decision says.
@@ -68,7 +68,7 @@ def list_since(
     topic, at_ms = kafka.topic("decisions"), int((oldest - CLOCKS_DIFFER).timestamp() * 1000)
     count = partition_counts(kafka, [topic])[topic]
     partitions = [TopicPartition(topic, number) for number in range(count)]
-    starts = with_leaders(kafka, lambda: first_offsets_since(kafka, partitions, at_ms).offsets)
+    starts = kafka.with_leaders(lambda: first_offsets_since(kafka, partitions, at_ms).offsets)
     ends = endings(kafka, partitions, committed=True).offsets if most else {}
     for partition, start in sorted(starts.items()):
         if start >= 0:

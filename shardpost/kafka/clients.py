@@ -14,13 +14,34 @@ from threading import Thread
 from typing import Any, Generic, Protocol, TypeVar
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 
 TRANSACTIONS_TOPIC = "__transaction_state"  # Kafka's own: one is listed, not all
+# A partition has no leader for a moment: it is new, its broker has just started, or another one
+# takes over. After a restart, broker and client may also disagree for a moment on the leader's
+# epoch (KIP-320). The coordinator of a group moves likewise. The last five are librdkafka's: a
+# broker that has just started does not know its topics yet, none of the partitions has a leader, or
+# the connection was lost during a request.
+TRANSIENT_ERRORS = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,  # a new leader does not know yet how far it is replicated
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._NOENT,
+    KafkaError._TRANSPORT,
+    KafkaError._DESTROY_BROKER,
+)
 
 
 class GroupConsumer(Consumer):
@@ -80,6 +101,14 @@ def _connect(server: str, seconds: float, answers: "SimpleQueue[tuple[str, str |
         answers.put((server, str(error)))
     else:
         answers.put((server, None))
+
+
+def connect(client: Producer, seconds: float) -> None:
+    """Wait until a broker is connected; KafkaException if none is after so many seconds.
+
+    librdkafka 2.16 asks for a producer's id at once if one is, and else half a second later.
+    """
+    client.list_topics(TRANSACTIONS_TOPIC, timeout=seconds)
 
 
 # Before the first request. The kernel of a machine that lives accepts a connection however busy its

@@ -7,26 +7,28 @@ can.
 """
 
 import logging
+import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import methodcaller
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 from weakref import WeakSet
 
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka import clients
 from shardpost.kafka.clients import (
     LISTEN_SECONDS,
-    TRANSACTIONS_TOPIC,
+    TRANSIENT_ERRORS,
     ClientFactories,
     GroupConsumer,
     KeptClients,
+    connect,
 )
 from shardpost.kafka.greeting import why_refused
 from shardpost.values.topic_names import TopicName
@@ -40,6 +42,12 @@ GONE_SECONDS = 30.0
 LISTEN_AGAIN_SECONDS = 0.5
 # Of the first request of all: something listens, but may be no Kafka.
 FIRST_ANSWER_SECONDS = 15.0
+# A client asks one broker, also one that halts or is cut off: then a new client asks others.
+OTHER_BROKER_SECONDS = 5.0
+LEADER_RETRY_SECONDS = 0.1
+# After which a new client asks: the one that waits was told of a leader, or a controller, that has
+# died since, and waits for it as long as it may.
+LEADER_SECONDS = 10.0
 SECURITY = "security.protocol"
 ADMISSION_SECONDS = 3.0  # for a first answer; a Kafka that is slower is not said to refuse
 MOST_ADMITTED = 16  # configurations of one process
@@ -53,6 +61,8 @@ MOST_WRITERS = 64
 # is fenced by another run is nobody's trouble.
 _UNPRINTED = logging.getLogger(f"{__name__}.librdkafka")
 _UNPRINTED.setLevel(logging.CRITICAL + 1)
+
+T = TypeVar("T")
 
 
 class KafkaUnreachableError(ShardpostError):
@@ -84,7 +94,7 @@ class Kafka:
         # The admin client, and when it was used last.
         self._admin: tuple[AdminClient, float] | None = None
         # Those that have been answered before.
-        self.connected: WeakSet[AdminClient] = WeakSet()
+        self._connected: WeakSet[AdminClient] = WeakSet()
         self.was_there = False
         self.consumers: KeptClients[GroupConsumer] = KeptClients(
             MOST_GROUPS, idle_seconds=IDLE_SECONDS
@@ -135,6 +145,57 @@ class Kafka:
     def forget_admin(self) -> None:
         """Have a new client ask the next question: one that knows a former leader keeps to it."""
         self._admin = None
+
+    def connected_admin(self) -> tuple[AdminClient, bool]:
+        """Return a client that has been answered before, and whether that was just now.
+
+        One that is not connected yet when it looks for leaders, to list offsets, waits up to three
+        seconds, now and then (librdkafka 2.16): too long for `shardpost doctor`.
+        """
+        client = self.admin()
+        if client in self._connected:
+            return client, False
+        self.metadata()
+        client = self.admin()  # another one, if the first had asked a silent broker
+        self._connected.add(client)
+        return client, True
+
+    def metadata(self, most_seconds: float = math.inf) -> ClusterMetadata:
+        """Return the brokers and topics that Kafka shows.
+
+        KafkaUnreachableError if it does not within `kafka_timeout`, or within so many seconds.
+        """
+        seconds = min(most_seconds, self.timeout)
+        first = min(seconds, OTHER_BROKER_SECONDS)
+        try:
+            return self.admin().list_topics(timeout=first)
+        except KafkaException as error:
+            if first == seconds:
+                raise self.unreachable(error) from None
+        self.forget_admin()
+        try:
+            return self.admin().list_topics(timeout=seconds - first)
+        except KafkaException as error:
+            raise self.unreachable(error) from None
+
+    def with_leaders(self, ask: Callable[[], T]) -> T:
+        """Return what Kafka answers; asks again while there is no leader, as Patience allows.
+
+        After a question that timed out, by a new client. KafkaUnreachableError after that, and at
+        once for any other KafkaException.
+        """
+        patience = Patience(self)
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                timed_out = error.args[0].code() == KafkaError._TIMED_OUT
+                is_transient = timed_out or error.args[0].code() in TRANSIENT_ERRORS
+                if not is_transient or patience.is_over:
+                    raise self.unreachable(error) from None
+                if timed_out:
+                    self.forget_admin()
+                time.sleep(LEADER_RETRY_SECONDS)
 
     def consumer(self, group: str, **more: Any) -> GroupConsumer:
         """Return a consumer that commits nothing by itself and reads only what is committed."""
@@ -275,11 +336,3 @@ class Patience:
         if is_gone:
             self._kafka.was_there = False  # the next request does not wait for it
         return is_gone
-
-
-def connect(client: Producer, seconds: float) -> None:
-    """Wait until a broker is connected; KafkaException if none is after so many seconds.
-
-    librdkafka 2.16 asks for a producer's id at once if one is, and else half a second later.
-    """
-    client.list_topics(TRANSACTIONS_TOPIC, timeout=seconds)

@@ -18,17 +18,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
-from shardpost.kafka.clients import GroupConsumer
+from shardpost.kafka.clients import TRANSIENT_ERRORS, GroupConsumer
 from shardpost.kafka.coordinates import Offsets, TopicPartition
-from shardpost.kafka.kafka import Kafka
-from shardpost.kafka.topic_metadata import (
-    LEADER_SECONDS,
-    TRANSIENT_ERRORS,
-    cluster_metadata,
-    partition_counts,
-    topic_configs,
-    with_leaders,
-)
+from shardpost.kafka.kafka import LEADER_SECONDS, Kafka
+from shardpost.kafka.topic_metadata import partition_counts, topic_configs
 
 PARTITIONS_AT_ONCE = 2_000
 
@@ -99,14 +92,14 @@ def _list_offsets(
     ask = partial(_ask, spec=spec, level=level)
     most = kafka.timeout
     first = min(most, LEADER_SECONDS)
-    client, is_new = _connected_admin(kafka)
+    client, is_new = kafka.connected_admin()
     listed = ask(client, partitions, seconds=first)
     codes = {error.args[0].code() for error in listed.errors.values()}
     # It goes on asking a former leader, also one that died since it was told who leads. A broker
     # that is silent is not waited for twice as long.
     if codes and (first < most or (not is_new and codes.intersection(TRANSIENT_ERRORS))):
         kafka.forget_admin()
-        client, _ = _connected_admin(kafka)
+        client, _ = kafka.connected_admin()
         listed = ask(client, partitions, seconds=(most - first) or most)
     return listed
 
@@ -137,21 +130,6 @@ def _listed(answer: ListOffsetsResultInfo) -> ListedOffset:
     if answer.offset == OFFSET_INVALID:  # librdkafka, of a broker that is lost meanwhile
         raise KafkaException(KafkaError(KafkaError._TRANSPORT))
     return ListedOffset(int(answer.offset), int(answer.timestamp))
-
-
-def _connected_admin(kafka: Kafka) -> tuple[AdminClient, bool]:
-    """Return a client that has been answered before, and whether that was just now.
-
-    One that is not connected yet when it looks for leaders, to list offsets, waits up to three
-    seconds, now and then (librdkafka 2.16): too long for `shardpost doctor`.
-    """
-    client = kafka.admin()
-    if client in kafka.connected:
-        return client, False
-    cluster_metadata(kafka)
-    client = kafka.admin()  # another one, if the first had asked a silent broker
-    kafka.connected.add(client)
-    return client, True
 
 
 def watermarks(
@@ -197,7 +175,7 @@ def watermarks_of(
         ends = endings(kafka, partitions, committed=committed).offsets
         return {partition: (lows[partition], ends[partition]) for partition in partitions}
 
-    return with_leaders(kafka, ask)
+    return kafka.with_leaders(ask)
 
 
 def newest_time(kafka: Kafka, topic: str) -> datetime | None:
@@ -248,7 +226,7 @@ def committed_offsets(
             raise
 
     try:
-        found = with_leaders(kafka, ask)
+        found = kafka.with_leaders(ask)
     finally:
         for made in readers[1:]:
             made.close()

@@ -15,6 +15,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Kaf
 
 from shardpost.instants import instant_of
 from shardpost.kafka import offsets
+from shardpost.kafka.clients import TRANSIENT_ERRORS
 from shardpost.kafka.coordinates import (
     Coordinates,
     OffsetRange,
@@ -34,7 +35,6 @@ from shardpost.kafka.records import (
     Headers,
     Record,
 )
-from shardpost.kafka.topic_metadata import TRANSIENT_ERRORS
 
 T = TypeVar("T")
 # Where a name is no UTF-8, the client returns a result and leaves an exception behind. CPython

@@ -22,7 +22,7 @@ from shardpost.kafka.coordinates import Coordinates, OffsetRange, TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import BulkReading, record_of
 from shardpost.kafka.records import Record
-from shardpost.kafka.topic_metadata import partition_counts, with_leaders
+from shardpost.kafka.topic_metadata import partition_counts
 
 # A page ends after so long, and after so many bytes; one record is given however large it is.
 MOST_SECONDS = 2.0
@@ -60,7 +60,7 @@ def bounds_of(kafka: Kafka, topic: str, partition: int | None) -> dict[int, Boun
         stable = offsets.endings(kafka, asked, committed=True).offsets
         return {at.partition: Bounds(low[at], min(stable[at], high[at]), high[at]) for at in asked}
 
-    return with_leaders(kafka, ask)
+    return kafka.with_leaders(ask)
 
 
 def from_offset(bounds: Mapping[int, Bounds], offset: int) -> dict[int, int]:
@@ -74,7 +74,7 @@ def from_time(
     """Return of each partition the offset of the first record of that time or a later one."""
     asked = [TopicPartition(topic, number) for number in bounds]
     at_ms = max(0, int(at.timestamp() * 1000))
-    found = with_leaders(kafka, lambda: offsets.first_offsets_since(kafka, asked, at_ms).offsets)
+    found = kafka.with_leaders(lambda: offsets.first_offsets_since(kafka, asked, at_ms).offsets)
     return {
         one.partition: bounds[one.partition].high if offset < 0 else offset
         for one, offset in found.items()

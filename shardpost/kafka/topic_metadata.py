@@ -1,21 +1,18 @@
 """What Kafka says of its topics: partitions, which of these have a leader, ids, configuration.
 
-A partition may have no leader for a moment; `with_leaders` asks again until it has one. An id
-(KIP-516) tells a topic that was deleted and recreated from the one before; one that was restored
-or mirrored in another cluster has another id as well. How a topic is configured is asked and never
-assumed: what is set on it, else the broker's defaults; it may be older than its declaration.
+An id (KIP-516) tells a topic that was deleted and recreated from the one before; one that was
+restored or mirrored in another cluster has another id as well. How a topic is configured is asked
+and never assumed: what is set on it, else the broker's defaults; it may be older than its
+declaration.
 """
 
-import math
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
-    ClusterMetadata,
     ConfigEntry,
     ConfigResource,
     ResourceType,
@@ -23,71 +20,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import LISTEN_SECONDS
-from shardpost.kafka.kafka import FIRST_ANSWER_SECONDS, Kafka, KafkaUnreachableError, Patience
-from shardpost.values.topic_names import TopicName
-
-
-def is_reachable(kafka: Kafka, seconds: float) -> bool:
-    """Tell whether Kafka returns its metadata within so many seconds."""
-    if kafka.why_nobody_listens(min(seconds, LISTEN_SECONDS)):
-        return False
-    try:
-        kafka.admin(shared=False).list_topics(timeout=seconds)
-    except (KafkaException, KafkaUnreachableError):
-        return False
-    return True
-
-
-# A client asks one broker, also one that halts or is cut off: then a new client asks others.
-OTHER_BROKER_SECONDS = 5.0
-
-
-def cluster_metadata(kafka: Kafka, most_seconds: float = math.inf) -> ClusterMetadata:
-    """Return the brokers and topics that Kafka shows.
-
-    KafkaUnreachableError if it does not within `kafka_timeout`, or within so many seconds.
-    """
-    seconds = min(most_seconds, kafka.timeout)
-    first = min(seconds, OTHER_BROKER_SECONDS)
-    try:
-        return kafka.admin().list_topics(timeout=first)
-    except KafkaException as error:
-        if first == seconds:
-            raise kafka.unreachable(error) from None
-    kafka.forget_admin()
-    try:
-        return kafka.admin().list_topics(timeout=seconds - first)
-    except KafkaException as error:
-        raise kafka.unreachable(error) from None
-
-
-# A partition has no leader for a moment: it is new, its broker has just started, or another one
-# takes over. After a restart, broker and client may also disagree for a moment on the leader's
-# epoch (KIP-320). The coordinator of a group moves likewise. The last five are librdkafka's: a
-# broker that has just started does not know its topics yet, none of the partitions has a leader, or
-# the connection was lost during a request.
-TRANSIENT_ERRORS = (
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.OFFSET_NOT_AVAILABLE,  # a new leader does not know yet how far it is replicated
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError._UNKNOWN_PARTITION,
-    KafkaError._NOENT,
-    KafkaError._TRANSPORT,
-    KafkaError._DESTROY_BROKER,
+from shardpost.kafka.kafka import (
+    FIRST_ANSWER_SECONDS,
+    LEADER_SECONDS,
+    Kafka,
+    KafkaUnreachableError,
 )
-LEADER_RETRY_SECONDS = 0.1
-# After which a new client asks: the one that waits was told of a leader, or a controller, that has
-# died since, and waits for it as long as it may.
-LEADER_SECONDS = 10.0
-
-T = TypeVar("T")
+from shardpost.values.topic_names import TopicName
 
 
 def partition_counts(
@@ -97,7 +36,7 @@ def partition_counts(
 
     Of those that need not be there, only those that are.
     """
-    known = cluster_metadata(kafka, FIRST_ANSWER_SECONDS).topics
+    known = kafka.metadata(FIRST_ANSWER_SECONDS).topics
     missing = [topic for topic in topics if topic not in known]
     if missing:
         declared = {*map(kafka.topic, get_args(TopicName))}
@@ -111,29 +50,20 @@ def partition_counts(
     return {topic: len(known[topic].partitions) for topic in there}
 
 
-def with_leaders(kafka: Kafka, ask: Callable[[], T]) -> T:
-    """Return what Kafka answers; asks again while there is no leader, as Patience allows.
-
-    After a question that timed out, by a new client. KafkaUnreachableError after that, and at once
-    for any other KafkaException.
-    """
-    patience = Patience(kafka)
-    while True:
-        try:
-            return ask()
-        except KafkaException as error:
-            timed_out = error.args[0].code() == KafkaError._TIMED_OUT
-            is_transient = timed_out or error.args[0].code() in TRANSIENT_ERRORS
-            if not is_transient or patience.is_over:
-                raise kafka.unreachable(error) from None
-            if timed_out:
-                kafka.forget_admin()
-            time.sleep(LEADER_RETRY_SECONDS)
+def is_reachable(kafka: Kafka, seconds: float) -> bool:
+    """Tell whether Kafka returns its metadata within so many seconds."""
+    if kafka.why_nobody_listens(min(seconds, LISTEN_SECONDS)):
+        return False
+    try:
+        kafka.admin(shared=False).list_topics(timeout=seconds)
+    except (KafkaException, KafkaUnreachableError):
+        return False
+    return True
 
 
 def partition_leaders(kafka: Kafka, topics: Iterable[str]) -> dict[str, dict[int, bool]]:
     """Return {topic: {partition: whether it has a leader}} of those topics that exist."""
-    known = cluster_metadata(kafka).topics
+    known = kafka.metadata().topics
     return {
         topic: {number: one.leader >= 0 for number, one in sorted(known[topic].partitions.items())}
         for topic in topics
@@ -163,7 +93,7 @@ def topic_ids(kafka: Kafka, topics: Collection[str]) -> dict[str, str]:
         futures = kafka.admin().describe_topics(wanted, request_timeout=seconds)
         return {topic: str(future.result().topic_id) for topic, future in futures.items()}
 
-    found = with_leaders(kafka, ask)
+    found = kafka.with_leaders(ask)
     return {topic: found[topic] for topic in topics if found[topic] != _NO_ID}
 
 
@@ -203,7 +133,7 @@ def topic_configs(kafka: Kafka, topics: Collection[str]) -> dict[str, TopicConfi
 
     KafkaUnreachableError if Kafka does not say in time; ShardpostError if it is not allowed to.
     """
-    return with_leaders(kafka, lambda: _effective(kafka, topics))
+    return kafka.with_leaders(lambda: _effective(kafka, topics))
 
 
 def _effective(kafka: Kafka, topics: Collection[str]) -> dict[str, TopicConfig]:

@@ -15,8 +15,9 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from shardpost.errors import ShardpostError
+from shardpost.kafka.clients import connect
 from shardpost.kafka.coordinates import Coordinates, TopicPartition
-from shardpost.kafka.kafka import Kafka, KafkaUnreachableError, Patience, connect
+from shardpost.kafka.kafka import Kafka, KafkaUnreachableError, Patience
 from shardpost.kafka.records import Outgoing
 
 _FENCED = frozenset(

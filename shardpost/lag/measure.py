@@ -28,7 +28,6 @@ from shardpost.kafka.offsets import beginnings, endings
 from shardpost.kafka.reading import BulkReading
 from shardpost.kafka.topic_metadata import (
     changed_topics,
-    cluster_metadata,
     topic_configs,
     topic_ids,
 )
@@ -124,7 +123,7 @@ def measure(
     """
     wanted, now_ms = selection or Selection(), int(now.timestamp() * 1000)
     problems: list[str] = []
-    known = cluster_metadata(installation.kafka, FIRST_ANSWER_SECONDS).topics
+    known = installation.kafka.metadata(FIRST_ANSWER_SECONDS).topics
     counts = {topic: len(one.partitions) for topic, one in known.items()}
     positions, others = _positions(installation, counts, wanted, problems)
     clear = clear or {}

@@ -21,7 +21,6 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import beginnings, endings
 from shardpost.kafka.partitioning import partition_of_group
 from shardpost.kafka.reading import BulkReading
-from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.topics.observation import brokers_described
 
 OFFSET_KEYS = (1, 0)
@@ -192,7 +191,7 @@ def _retention_ms(kafka: Kafka) -> int:
 
     ShardpostError if none does.
     """
-    brokers = cluster_metadata(kafka).brokers
+    brokers = kafka.metadata().brokers
     described = brokers_described(kafka, brokers).values()
     minutes = [int(one.entries[RETENTION][0] or 0) for one in described if one.entries]
     if not minutes:

@@ -9,7 +9,6 @@ from fastapi.responses import Response
 
 from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError
-from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.page import access
 from shardpost.page.access import KAFKA, acts, sees
 from shardpost.page.record_outcomes import own_topics, records_url, topic_link
@@ -64,7 +63,7 @@ def _audited(visit: PageRequest) -> tuple[list[Any], list[tuple[Link | str, int]
 
     installation = visit.installation
     found = audit(installation, visit.now)
-    there = cluster_metadata(installation.kafka).topics
+    there = installation.kafka.metadata().topics
     expected = [one.name for one in expected_topics(installation)[0]]
     return found, [
         (topic_link(visit, name), len(there[name].partitions)) for name in expected if name in there

@@ -17,7 +17,6 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
-from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.kafka.transactions import Transactions, anyone
 from shardpost.topics.declared import DECLARED, TopicSpec
 from shardpost.topics.model.plan import TopicPlan, plan_changes
@@ -190,7 +189,7 @@ def _await_leaders(kafka: Kafka, names: Sequence[str]) -> dict[str, int]:
     """
     deadline = time.monotonic() + kafka.timeout
     while True:
-        known = cluster_metadata(kafka).topics
+        known = kafka.metadata().topics
         late = [
             name
             for name in names

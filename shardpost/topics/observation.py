@@ -14,17 +14,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shardpost.errors import ShardpostError
+from shardpost.kafka.clients import TRANSIENT_ERRORS
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.greeting import level_at
-from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
+from shardpost.kafka.kafka import LEADER_RETRY_SECONDS, Kafka, KafkaUnreachableError
 from shardpost.kafka.offsets import endings
 from shardpost.kafka.reading import open_transaction_at
-from shardpost.kafka.topic_metadata import (
-    LEADER_RETRY_SECONDS,
-    TRANSIENT_ERRORS,
-    cluster_metadata,
-    describe_configs,
-)
+from shardpost.kafka.topic_metadata import describe_configs
 from shardpost.topics.model.cluster import (
     INTERNAL,
     Behind,
@@ -55,12 +51,12 @@ class Described(NamedTuple):
 
 def observe_topics(kafka: Kafka, names: Collection[str]) -> Cluster:
     """Return the cluster with those of the topics that exist, and their settings."""
-    return _with_topics(kafka, cluster_metadata(kafka), names)
+    return _with_topics(kafka, kafka.metadata(), names)
 
 
 def observe(kafka: Kafka, expected: Iterable[Expected]) -> Cluster:
     """Return all that the audit looks at, Kafka's own topics too."""
-    shown = cluster_metadata(kafka)
+    shown = kafka.metadata()
     names = [one.name for one in (*expected, *INTERNAL)]
     cluster = _with_topics(kafka, shown, names)
     described = brokers_described(kafka, cluster.brokers)

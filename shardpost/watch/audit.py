@@ -20,7 +20,7 @@ from shardpost.installation import Installation
 from shardpost.kafka.coordinates import total_size
 from shardpost.kafka.greeting import broker_level
 from shardpost.kafka.kafka import Kafka
-from shardpost.kafka.topic_metadata import cluster_metadata, is_reachable
+from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.topics import guards
 from shardpost.topics.declared import SHARE_HOLDERS
 from shardpost.topics.guards import NotOwnerError
@@ -210,7 +210,7 @@ def check_kafka(installation: Installation, now: datetime) -> Iterator[DoctorFin
     yield check_version(installation.kafka)
     yield from check_owner(installation)
     yield from check_topics(installation, now)
-    yield from check_stores(installation, cluster_metadata(installation.kafka).topics, now)
+    yield from check_stores(installation, installation.kafka.metadata().topics, now)
     yield check_letters(installation, now)
     yield check_inputs(installation, now)
 

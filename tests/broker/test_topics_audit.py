@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from confluent_kafka.cimpl import NewPartitions
 
-from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.model.finding import Finding
@@ -124,9 +123,7 @@ def test_run_topics_of_different_sizes_and_a_missing_topic_are_found(own: Settin
     client.create_partitions([NewPartitions("run-requests", 3)])["run-requests"].result(20)
     wait_until_shown(own, "run-requests", 3)
     client.delete_topics(["decisions"])["decisions"].result(20)
-    wait_for(
-        lambda: "decisions" not in cluster_metadata(installed(own).kafka).topics, "the deletion"
-    )
+    wait_for(lambda: "decisions" not in installed(own).kafka.metadata().topics, "the deletion")
     assert [(one.rule, one.topic) for one in found(own)] == [
         ("missing-topic", "decisions"),
         ("run-topics", "run-commands"),

@@ -6,7 +6,6 @@ from confluent_kafka.cimpl import NewTopic
 
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
-from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.settings import Settings
 from tests.support.cluster import Cluster
 from tests.support.installed import installed
@@ -36,7 +35,7 @@ def acknowledged(settings: Settings, topic: str, acks: str, first: int) -> set[b
 
 def in_sync(settings: Settings, topic: str) -> tuple[int, list[int]]:
     """Return the leader of the topic, and the brokers that are in sync with it."""
-    found = cluster_metadata(installed(settings).kafka).topics[topic].partitions[0]
+    found = installed(settings).kafka.metadata().topics[topic].partitions[0]
     return found.leader, sorted(found.isrs)
 
 

@@ -20,7 +20,6 @@ from shardpost.embedded import broker, daemons
 from shardpost.embedded.broker import find_java
 from shardpost.embedded.daemons import Daemon, wait_until
 from shardpost.kafka.clients import why_nobody_listens
-from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.settings import Settings
 from shardpost.spark.jars import jars_of
 from tests.support.certificates import Authority
@@ -252,12 +251,7 @@ class Cluster:
 
     def leader(self, topic: str, partition: int = 0) -> "Part":
         """Return the broker that leads a partition."""
-        found = (
-            cluster_metadata(installed(self.settings).kafka)
-            .topics[topic]
-            .partitions[partition]
-            .leader
-        )
+        found = installed(self.settings).kafka.metadata().topics[topic].partitions[partition].leader
         return self.brokers[found]
 
     def mend(self) -> None:

@@ -10,7 +10,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from shardpost.kafka.topic_metadata import cluster_metadata, with_leaders
 from shardpost.settings import Settings
 from tests.support.installed import installed
 from tests.support.job_process import wait_for
@@ -54,15 +53,15 @@ def _configure(
         found = described.result(30)
         return all(found[key].value == value for key, value in values.items())
 
-    with_leaders(installed(settings).kafka, set_values)  # a broker may come or go meanwhile
-    wait_for(lambda: with_leaders(installed(settings).kafka, is_shown), f"the settings of {name}")
+    installed(settings).kafka.with_leaders(set_values)  # a broker may come or go meanwhile
+    wait_for(lambda: installed(settings).kafka.with_leaders(is_shown), f"the settings of {name}")
 
 
 def wait_until_shown(settings: Settings, topic: str, partitions: int) -> None:
     """Wait until the broker, to which the controller has given them, shows a topic's partitions."""
 
     def is_shown() -> bool:
-        shown = cluster_metadata(installed(settings).kafka).topics
+        shown = installed(settings).kafka.metadata().topics
         return topic in shown and len(shown[topic].partitions) == partitions
 
     wait_for(is_shown, f"topic {topic} with {partitions} partitions")

@@ -13,7 +13,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shardpost.embedded import broker, daemons
-from shardpost.kafka.topic_metadata import with_leaders
 from shardpost.settings import Settings, load
 from tests.conftest import environ
 from tests.support.certificates import Authority
@@ -90,9 +89,8 @@ def add_user(plain: Settings) -> None:
     client = AdminClient({"bootstrap.servers": plain.bootstrap})
     scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     change = UserScramCredentialUpsertion(USER, scram, PASSWORD.encode())
-    with_leaders(
-        installed(plain).kafka,
-        lambda: client.alter_user_scram_credentials([change])[USER].result(60),
+    installed(plain).kafka.with_leaders(
+        lambda: client.alter_user_scram_credentials([change])[USER].result(60)
     )
 
 

@@ -43,7 +43,7 @@ def refuse_first(monkeypatch: pytest.MonkeyPatch, *codes: int | None) -> None:
         return found
 
     monkeypatch.setattr(MemoryAdmin, "list_offsets", listed)
-    monkeypatch.setattr(topic_metadata, "LEADER_RETRY_SECONDS", 0)
+    monkeypatch.setattr("shardpost.kafka.kafka.LEADER_RETRY_SECONDS", 0)
 
 
 def test_a_partition_whose_leader_moves_is_asked_again(
