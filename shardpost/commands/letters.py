@@ -62,7 +62,7 @@ def list_command(filters: ListFilters) -> int:
     from shardpost.dead_letters.letter_index import KeptIndex, open_index
     from shardpost.dead_letters.letter_topics import not_visible
     from shardpost.dead_letters.listed_letters import listed, listed_since
-    from shardpost.topics.stores import inspect_stores
+    from shardpost.topics.guards import inspect_stores
 
     installation = opened()
     inspect_stores(installation, "dead-letters", "parking-lot")

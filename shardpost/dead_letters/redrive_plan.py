@@ -29,7 +29,7 @@ from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.reading import read_one
 from shardpost.kafka.topic_metadata import topic_ids
 from shardpost.locks.locks import exclusive
-from shardpost.topics.stores import require_stores
+from shardpost.topics.guards import require_stores
 
 REFUSED_SHOWN = 100
 

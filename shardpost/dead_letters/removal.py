@@ -45,7 +45,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.locks.locks import after_running
 from shardpost.logs import step
-from shardpost.topics.stores import inspect_stores
+from shardpost.topics.guards import inspect_stores
 from shardpost.wording import counted
 
 # A sweep appends every five minutes, and this takes seconds.

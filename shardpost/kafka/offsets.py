@@ -58,16 +58,18 @@ class Listed(NamedTuple):
         return self
 
 
+EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
 def beginnings(kafka: Kafka, partitions: Collection[TopicPartition]) -> Listed:
     """Return the low watermarks."""
-    spec: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-    return _list_offsets(kafka, partitions, spec)
+    return _list_offsets(kafka, partitions, EARLIEST)
 
 
 def endings(kafka: Kafka, partitions: Collection[TopicPartition], *, committed: bool) -> Listed:
     """Return the high watermarks; with `committed` the last stable offsets."""
-    spec: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    return _list_offsets(kafka, partitions, spec, committed=committed)
+    return _list_offsets(kafka, partitions, LATEST, committed=committed)
 
 
 def first_offsets_since(kafka: Kafka, partitions: Collection[TopicPartition], at_ms: int) -> Listed:
@@ -171,8 +173,10 @@ def watermarks_of(
     """Return {partition: (low, high)}, as `watermarks` does."""
 
     def ask() -> dict[TopicPartition, tuple[int, int]]:
-        lows = beginnings(kafka, partitions).offsets
-        ends = endings(kafka, partitions, committed=committed).offsets
+        lows, ends = (  # where a partition begins, both levels say alike
+            _list_offsets(kafka, partitions, spec, committed=committed).offsets
+            for spec in (EARLIEST, LATEST)
+        )
         return {partition: (lows[partition], ends[partition]) for partition in partitions}
 
     return kafka.with_leaders(ask)

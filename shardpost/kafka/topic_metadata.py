@@ -12,7 +12,6 @@ from typing import Any, get_args
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
     ConfigEntry,
     ConfigResource,
     ResourceType,
@@ -133,30 +132,30 @@ def topic_configs(kafka: Kafka, topics: Collection[str]) -> dict[str, TopicConfi
 
     KafkaUnreachableError if Kafka does not say in time; ShardpostError if it is not allowed to.
     """
-    return kafka.with_leaders(lambda: _effective(kafka, topics))
 
+    def ask() -> dict[str, TopicConfig]:
+        try:
+            return {
+                topic: {name: entry.value for name, entry in future.result().items()}
+                for topic, future in describe_configs(kafka, ResourceType.TOPIC, list(topics))
+            }
+        except KafkaException as error:
+            if error.args[0].code() not in _NOT_ALLOWED:
+                raise
+            raise ShardpostError(
+                f"Kafka at {kafka.bootstrap} does not say how topics are configured"
+                f" ({error.args[0].str()}): allow DescribeConfigs on topic(s)"
+                f" {', '.join(sorted(topics))} for this user"
+            ) from None
 
-def _effective(kafka: Kafka, topics: Collection[str]) -> dict[str, TopicConfig]:
-    client = kafka.admin()
-    try:
-        return {
-            topic: {name: entry.value for name, entry in future.result().items()}
-            for topic, future in describe_configs(kafka, client, ResourceType.TOPIC, list(topics))
-        }
-    except KafkaException as error:
-        if error.args[0].code() not in _NOT_ALLOWED:
-            raise
-        raise ShardpostError(
-            f"Kafka at {kafka.bootstrap} does not say how topics are configured"
-            f" ({error.args[0].str()}): allow DescribeConfigs on topic(s)"
-            f" {', '.join(sorted(topics))} for this user"
-        ) from None
+    return kafka.with_leaders(ask)
 
 
 def describe_configs(
-    kafka: Kafka, client: AdminClient, kind: ResourceType, names: Sequence[str]
+    kafka: Kafka, kind: ResourceType, names: Sequence[str]
 ) -> "Iterator[tuple[str, Future[dict[str, ConfigEntry]]]]":
     """Yield what Kafka answers of each, asked once."""
+    client = kafka.admin()
     at_once = TOPICS_AT_ONCE if kind is ResourceType.TOPIC else 1  # each broker says its own
     for start in range(0, len(names), at_once):
         asked = [ConfigResource(kind, name) for name in names[start : start + at_once]]

@@ -23,7 +23,7 @@ from shardpost.page.redrives import READ_ONE_BY_ONE
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
 from shardpost.page.value_layout import key_text
-from shardpost.topics.stores import inspect_stores
+from shardpost.topics.guards import inspect_stores
 from shardpost.wording import counted
 
 router = APIRouter(prefix="/letters", dependencies=[sees(LETTERS)])

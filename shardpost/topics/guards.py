@@ -10,26 +10,32 @@ whatever its folder or machine. Kafka keeps the owner's id as metadata of an off
 GROUP, which every compaction commits again. Kafka forgets the offset some days after the last
 compaction; then an installation that has no snapshot is refused if `share-holders` has records
 (decision 0035 says why the id is kept there).
+
+A store is a topic whose records are written nowhere else. It is compacted and nothing more, so its
+low watermarks never move. What it was is kept since its first use in the shared file
+`stores/<topic>.json`: one that was recreated, emptied or cut off since is noticed.
 """
 
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 from deltalake.exceptions import TableNotFoundError
+from pydantic import TypeAdapter, ValidationError
 
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.storage import open_table
-from shardpost.errors import ShardpostError, single_line
+from shardpost.errors import ShardpostError, first_line, single_line
 from shardpost.installation import Installation
 from shardpost.kafka import offsets
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.coordinates import TopicMark, TopicPartition
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
-from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.kafka.topic_metadata import partition_counts, topic_configs, topic_ids
 from shardpost.locks.locks import exclusive
-from shardpost.topics.stores import require_stores
+from shardpost.locks.shared_files import SharedFile
 from shardpost.values.topic_names import TopicName
 
 GROUP = "shardpost-owner"
@@ -119,6 +125,91 @@ def take_topics(installation: Installation, *, take_over: bool = False) -> None:
 
 def _place(kafka: Kafka) -> TopicPartition:
     return TopicPartition(kafka.topic("share-holders"), 0)
+
+
+@dataclass(frozen=True)
+class StoreTopic(TopicMark):
+    """A store as it is now."""
+
+    name: str
+    cleanup_policy: str
+
+    def require_compacted(self) -> None:
+        """Refuse a topic of which Kafka may delete the last record of a key."""
+        if self.cleanup_policy != "compact":
+            raise ShardpostError(
+                f"topic {self.name}: expected cleanup.policy=compact and nothing else, found"
+                f" {self.cleanup_policy!r}: Kafka deletes records that are needed. Set it with"
+                f" `kafka-configs.sh --alter --entity-type topics --entity-name {self.name}"
+                " --add-config cleanup.policy=compact`"
+            )
+
+
+_FORM = TypeAdapter(TopicMark)
+
+
+def require_stores(installation: Installation, *names: TopicName) -> None:
+    """Refuse, by name, a store that is not compacted only, or has lost records since its first use.
+
+    ShardpostError says what was found, and the way out. What is there now is written down.
+    """
+    for store, before in inspect_stores(installation, *names):
+        file = SharedFile(installation.files, f"stores/{store.name}.json")
+        first = before or TopicMark(store.topic_id, store.low, store.high)
+        file.change(partial(_merged, file, replace(first, high=store.high)))
+
+
+def inspect_stores(
+    installation: Installation, *names: TopicName
+) -> list[tuple[StoreTopic, TopicMark | None]]:
+    """Return each store and what was known of it; refuse as `require_stores`, and write nothing."""
+    known = {}
+    for topic in map(installation.kafka.topic, names):
+        file = SharedFile(installation.files, f"stores/{topic}.json")
+        try:  # before Kafka is asked: another process may write down a later end
+            known[topic] = _parsed(file.read(), file)
+        except OSError as error:
+            raise ShardpostError(f"{file}: cannot be read: {error!r}") from None
+    found = describe_stores(installation.kafka, list(known))
+    for store in found:
+        store.require_compacted()
+        before = known[store.name]
+        if before and (lost := store.lost_since(before)):
+            file = SharedFile(installation.files, f"stores/{store.name}.json")
+            raise ShardpostError(
+                f"topic {store.name}: {lost}. What it held is lost. If that is intended, remove"
+                f" {file}: then it is taken as it is now"
+            )
+    return [(store, known[store.name]) for store in found]
+
+
+def describe_stores(kafka: Kafka, topics: Sequence[str]) -> list[StoreTopic]:
+    """Return each topic as it is now; ShardpostError for one that does not exist."""
+    counts = partition_counts(kafka, list(topics))
+    ids, configs = topic_ids(kafka, topics), topic_configs(kafka, topics)
+    found = offsets.watermarks(kafka, counts, committed=False)
+    return [
+        StoreTopic(
+            ids.get(topic, ""),  # none of a broker that knows no ids
+            tuple(low for low, _ in found[topic].values()),
+            tuple(high for _, high in found[topic].values()),
+            topic,
+            str(configs[topic]["cleanup.policy"]),
+        )
+        for topic in topics
+    ]
+
+
+def _merged(file: SharedFile, mark: TopicMark, text: str | None) -> str:
+    """Return what to write down: another process may have written down a later end meanwhile."""
+    return _FORM.dump_json(mark.merged(_parsed(text, file))).decode()
+
+
+def _parsed(text: str | None, file: SharedFile) -> TopicMark | None:
+    try:
+        return None if text is None else _FORM.validate_json(text)
+    except ValidationError as error:
+        raise ShardpostError(f"{file}: cannot be read: {first_line(error)}") from None
 
 
 @dataclass(frozen=True)

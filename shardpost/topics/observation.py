@@ -173,12 +173,11 @@ def brokers_described(kafka: Kafka, brokers: Iterable[int]) -> dict[int, Describ
 
 
 def _with_sources(kafka: Kafka, kind: ResourceType, names: list[str]) -> dict[str, Described]:
-    client = kafka.admin()
     deadline = time.monotonic() + min(DESCRIBE_SECONDS, kafka.timeout)
     found, left = dict[str, Described](), names
     while left:
         failed = list[str]()
-        for name, future in describe_configs(kafka, client, kind, left):
+        for name, future in describe_configs(kafka, kind, left):
             try:
                 entries = future.result().items()
                 found[name] = Described(

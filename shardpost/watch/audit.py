@@ -23,7 +23,7 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.topics import guards
 from shardpost.topics.declared import SHARE_HOLDERS
-from shardpost.topics.guards import NotOwnerError
+from shardpost.topics.guards import NotOwnerError, inspect_stores
 from shardpost.topics.model.audit import TOPIC_RULES, findings
 from shardpost.topics.model.cluster import (
     WHICH_RELEASE,
@@ -38,7 +38,6 @@ from shardpost.topics.model.cluster import (
 )
 from shardpost.topics.model.finding import APPLY, Finding, Severity
 from shardpost.topics.observation import observe, observe_topics, require_cluster
-from shardpost.topics.stores import inspect_stores
 from shardpost.topics.topics_file import expected_topics
 from shardpost.values.topic_names import TopicName
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning

@@ -17,7 +17,7 @@ from shardpost.holders.model import plausibility
 from shardpost.installation import Installation
 from shardpost.rebuilds import registry
 from shardpost.topics import guards
-from shardpost.topics.stores import StoreTopic
+from shardpost.topics.guards import StoreTopic
 from shardpost.weekly_email import email_job
 from shardpost.weekly_email.email_job import EmailRequest, RunRules, shard_groups, shard_text
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks

@@ -36,7 +36,7 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.locks.locks import all_exclusive, holders
 from shardpost.settings.values import LEAST_LEDGER_DAYS
-from shardpost.topics.stores import StoreTopic, describe_stores
+from shardpost.topics.guards import StoreTopic, describe_stores
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import SHARDS_READ_AT_ONCE, ShardLedger
 from shardpost.weekly_email.model.ledger import CLOSED_STATES, WeekClosedError

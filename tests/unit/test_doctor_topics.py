@@ -18,8 +18,8 @@ from shardpost.dead_letters.model.letter_history import Step
 from shardpost.delta import snapshots
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
+from shardpost.topics.guards import require_stores
 from shardpost.topics.model.finding import Severity
-from shardpost.topics.stores import require_stores
 from shardpost.watch import audit, table_checks
 from shardpost.watch.model.doctor_finding import DoctorFinding
 from tests.support.aged_rebuilds import AgedRebuilds

@@ -22,7 +22,7 @@ from shardpost.delta.storage import path_of
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
-from shardpost.topics import stores
+from shardpost.topics import guards
 from shardpost.topics.creation import apply_topics
 from shardpost.watch.outcomes import collect_letters
 from tests.support import decisions
@@ -213,7 +213,7 @@ def test_the_list_is_refused_while_a_store_is_not_what_it_was(
     assert listed(shardpost) == [name(0)]
     known = letters.settings.home / "stores" / f"{STORE}.json"
     assert not known.exists()  # the list only looks
-    stores.require_stores(installed(letters.settings), "dead-letters", "parking-lot")
+    guards.require_stores(installed(letters.settings), "dead-letters", "parking-lot")
     letters.recreate(STORE)
     letters.fail(1, 2)
     refused = shardpost.refused("letters", "list", "--json", code=1)
@@ -250,7 +250,7 @@ def test_that_nothing_is_listed_is_said_with_its_reason(
 ) -> None:
     index = letter_index.LetterIndex(letter_rows.folded(letters, {}))
     monkeypatch.setattr(letter_index, "open_index", lambda *_: index)
-    monkeypatch.setattr(stores, "inspect_stores", lambda *_: None)
+    monkeypatch.setattr(guards, "inspect_stores", lambda *_: None)
     monkeypatch.setattr(letter_topics, "not_visible", lambda _: [])
     assert shardpost("letters", "list", *arguments).startswith(said)
 

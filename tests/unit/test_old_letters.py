@@ -25,7 +25,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.topics.stores import require_stores
+from shardpost.topics.guards import require_stores
 from shardpost.values.topic_names import TopicName
 from tests.support.at_step import Killed, at_step
 from tests.support.how_far import drawn, up_to

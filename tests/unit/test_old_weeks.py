@@ -16,7 +16,7 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import TransactionError
 from shardpost.settings import Settings
-from shardpost.topics.stores import StoreTopic
+from shardpost.topics.guards import StoreTopic
 from shardpost.weekly_email import week_retention, week_state
 from shardpost.weekly_email.email_job import EmailRequest
 from shardpost.weekly_email.email_run import run

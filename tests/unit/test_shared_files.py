@@ -13,7 +13,7 @@ from shardpost.errors import ShardpostError, UsageError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.locks import refused_runs
 from shardpost.settings import Settings
-from shardpost.topics.stores import require_stores
+from shardpost.topics.guards import require_stores
 from shardpost.values.topic_names import TopicName
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka

@@ -12,8 +12,8 @@ from shardpost.kafka.coordinates import TopicMark, TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.run_requests.dispatch import dispatch
 from shardpost.run_requests.request_client import release
-from shardpost.topics import stores
-from shardpost.topics.stores import StoreTopic, describe_stores, require_stores
+from shardpost.topics import guards
+from shardpost.topics.guards import StoreTopic, describe_stores, require_stores
 from tests.support.command_line import CommandLine
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
@@ -98,12 +98,12 @@ def test_a_store_that_grows_while_another_process_looks_is_whole_and_stays_known
         found = describe_stores(at, topics)
         at.producer().produce(STORE, b"v", b"3", 0)
         with monkeypatch.context() as patch:
-            patch.setattr(stores, "describe_stores", describe_stores)
+            patch.setattr(guards, "describe_stores", describe_stores)
             check(kafka)
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(stores, "describe_stores", and_then_it_grows)
+        patch.setattr(guards, "describe_stores", and_then_it_grows)
         check(kafka)
     known = json.loads((kafka.settings.home / "stores" / f"{STORE}.json").read_text())
     assert known["high"] == [4, 0]

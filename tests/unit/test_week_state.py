@@ -20,7 +20,7 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.locks.claims import LostLockError
 from shardpost.locks.locks import LockedError
 from shardpost.settings import Settings
-from shardpost.topics.stores import StoreTopic, describe_stores
+from shardpost.topics.guards import StoreTopic, describe_stores
 from shardpost.weekly_email import week_state
 from shardpost.weekly_email.email_job import ResendPolicy
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
