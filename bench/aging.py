@@ -17,7 +17,7 @@ from shardpost.holders.spark import compaction
 from shardpost.holders.spark.compaction import compact
 from shardpost.settings import Settings
 from shardpost.spark import driver
-from shardpost.spark.job_spec import JobResult
+from shardpost.spark.job import JobResult
 from tests.support.installed import installed
 
 APART = timedelta(minutes=15)

@@ -13,9 +13,9 @@ from bench import kafka
 from bench.measured import Measured, kill_when, run
 from shardpost.checkout import CHECKOUT
 from shardpost.settings import Settings
-from shardpost.spark import class_archive
 from shardpost.spark import submit as spark_submit
-from shardpost.spark.job_spec import JobSpec, document_of
+from shardpost.spark.jars import archive_options
+from shardpost.spark.job import JobSpec, document_of
 from shardpost.topics.creation import apply_topics
 from shardpost.values.topic_names import TopicName
 from tests.support.installed import installed
@@ -79,13 +79,13 @@ class Ours:
 
     def script(self, name: str, *arguments: str) -> Measured:
         """Run a file of the benchmarks, started as a long compaction is."""
-        java = (*spark_submit.LONG_RUN_JIT, *class_archive.read_options())
+        java = (*spark_submit.LONG_RUN_JIT, *archive_options())
         file = Path(__file__).with_name(f"{name}.py")
         return self._submitted(spark_submit.submit_conf(*java), file, *arguments)
 
     def job(self, job: JobSpec, request: object) -> Measured:
         """Run a job as its DAG does."""
-        conf = spark_submit.job_conf(installed(self.settings), job, *class_archive.read_options())
+        conf = spark_submit.job_conf(installed(self.settings), job, *archive_options())
         return self._submitted(conf, spark_submit.job_file(job), document_of(request))
 
     def _submitted(self, conf: dict[str, str], file: Path, *arguments: str) -> Measured:

@@ -54,7 +54,7 @@ from shardpost.orchestration.tasks import (
     text_param,
 )
 from shardpost.settings import one
-from shardpost.spark.job_spec import document_of
+from shardpost.spark.job import document_of
 from shardpost.weekly_email.email_job import (
     WEEKLY_EMAIL,
     EmailRequest,

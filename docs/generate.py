@@ -20,7 +20,7 @@ from shardpost.alerts.model.metrics import METRICS, PREFIX
 from shardpost.checkout import CHECKOUT
 from shardpost.cli import LONGEST_SENTENCE, root
 from shardpost.delta.table import type_text
-from shardpost.embedded.airflow_home import environment
+from shardpost.embedded.airflow import environment
 from shardpost.maintenance.stored_tables import TABLES
 from shardpost.settings import load
 from shardpost.topics.model import audit, topic_rules

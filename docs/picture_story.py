@@ -21,7 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from shardpost import letters
 from shardpost.embedded import daemons, stack
-from shardpost.embedded.airflow_home import disable_schedules
+from shardpost.embedded.airflow import disable_schedules
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings, load
 from shardpost.watch.watch import watch_once

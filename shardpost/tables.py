@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from shardpost.alerts.model.firing import ALERTS
+from shardpost.alerts.model.alert import ALERTS
 from shardpost.alerts.model.metrics import MEASUREMENTS
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import snapshots as _snapshots

@@ -15,7 +15,7 @@ from shardpost.holders.spark.follower import Follower
 from shardpost.installation import Installation
 from shardpost.rebuilds.run import top_up_waiting, with_country_held
 from shardpost.spark import driver
-from shardpost.spark.job_spec import JobResult
+from shardpost.spark.job import JobResult
 
 
 def turn(installation: Installation, asked: CompactionRequest) -> JobResult:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardpost.alerts.model.firing import ALERTS, Firing
+from shardpost.alerts.model.alert import ALERTS, Firing
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
 from shardpost.delta import row_files
 from shardpost.delta.arrow_schema import arrow_schema
@@ -18,8 +18,7 @@ from shardpost.delta.query import OpenedTables, rows, select
 from shardpost.delta.row_files import RowTable
 from shardpost.delta.snapshot import MOST_AHEAD
 from shardpost.delta.storage import exists
-from shardpost.delta.table import text_literal
-from shardpost.delta.typed_rows import from_row, to_row
+from shardpost.delta.table import from_row, text_literal, to_row
 from shardpost.instants import old_before
 
 RUN = "run"

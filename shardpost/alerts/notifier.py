@@ -18,9 +18,10 @@ from shardpost.alerts.model.alert import (
     Alert,
     AlertState,
     Condition,
+    Firing,
+    Silence,
     message_of,
 )
-from shardpost.alerts.model.firing import Firing, Silence
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.delta.query import table_errors
 from shardpost.errors import UsageError, one_line

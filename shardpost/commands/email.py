@@ -167,7 +167,7 @@ def _send(request: "EmailRequest") -> int:
 
 
 def _dry_run(request: "EmailRequest") -> int:
-    from shardpost.spark.job_process import job_folder
+    from shardpost.spark.job import job_folder
     from shardpost.spark.submit import submit
     from shardpost.weekly_email.dry_runs import NAME, DryRunLists, text_lines
     from shardpost.weekly_email.email_job import WEEKLY_EMAIL

@@ -13,7 +13,7 @@ from shardpost.watch.model.doctor_finding import DoctorFinding, exit_code
 from shardpost.wording import duration_text
 
 if TYPE_CHECKING:
-    from shardpost.alerts.model.firing import Firing
+    from shardpost.alerts.model.alert import Firing
 
 
 @click.command()
@@ -132,7 +132,7 @@ def unsilence_command(key: str, why: str, by: str) -> int:
 
 
 def _silence(key: str, duration: timedelta, by: str, why: str) -> int:
-    from shardpost.alerts.model.firing import Silence
+    from shardpost.alerts.model.alert import Silence
     from shardpost.alerts.notifier import silence, silence_text
 
     now = datetime.now(UTC)

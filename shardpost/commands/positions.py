@@ -28,7 +28,7 @@ from shardpost.installation import opened
 from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
 from shardpost.position_import.model.plan import notes, summary
 from shardpost.position_import.model.source import ImportRequest
-from shardpost.spark.job_spec import FOLLOWING
+from shardpost.spark.job import FOLLOWING
 from shardpost.spark.submit import submit
 from shardpost.wording import counted, parse_share
 

@@ -130,7 +130,7 @@ def dispatch_command() -> int:
     Exit code 1 if an accepted run could not be started; the next dispatch retries it.
     Exit code 3 if Kafka deleted requests before they were read.
     """
-    from shardpost.embedded.airflow_home import with_login
+    from shardpost.embedded.airflow import with_login
     from shardpost.run_requests.dispatch import dispatch
 
     counts = dispatch(Installation(with_login(load())), datetime.now(UTC))

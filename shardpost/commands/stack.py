@@ -108,7 +108,7 @@ IGNORED_WARNING = "ignore:Could not import graphviz:UserWarning"
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def airflow_command(arguments: tuple[str, ...]) -> None:
     """Run Airflow's own command line on this stack."""
-    from shardpost.embedded.airflow_home import BIN, process_environment
+    from shardpost.embedded.airflow import BIN, process_environment
 
     airflow = str(BIN / "airflow")
     warnings = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), IGNORED_WARNING)))

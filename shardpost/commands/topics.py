@@ -14,7 +14,7 @@ from shardpost.installation import opened
 from shardpost.wording import counted, duration_text
 
 if TYPE_CHECKING:
-    from shardpost.lag.model.report import LagRow
+    from shardpost.lag.model.time_to_loss import LagRow
     from shardpost.topics.model.finding import Finding
 
 
@@ -120,7 +120,7 @@ def lag_command(groups: Sequence[str], topics: Sequence[str], with_own: bool) ->
     SHARDPOST_LOSS_WARNING seconds; 1 if not everything could be queried.
     """
     from shardpost.lag.measure import measure
-    from shardpost.lag.model.report import Selection
+    from shardpost.lag.model.time_to_loss import Selection
 
     installation = opened()
     gc.disable()  # hundreds of thousands of rows, and then the process ends

@@ -17,7 +17,7 @@ from shardpost.errors import DONE, one_line
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing
-from shardpost.spark.job_spec import JobResult, JobSpec, request_of
+from shardpost.spark.job import JobResult, JobSpec, request_of
 
 log = logging.getLogger(__name__)
 

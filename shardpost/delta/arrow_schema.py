@@ -5,8 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardpost.delta.table import Array, Columns, Table
-from shardpost.delta.typed_rows import to_row
+from shardpost.delta.table import Array, Columns, Table, to_row
 
 _TYPES = {
     "STRING": pa.string(),

@@ -18,8 +18,7 @@ from pyarrow.lib import ArrowException
 from shardpost.delta import object_store, storage
 from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.table import LayeredVersion, Table, Version
-from shardpost.delta.typed_rows import from_row
+from shardpost.delta.table import LayeredVersion, Table, Version, from_row
 from shardpost.errors import ShardpostError, first_line
 
 Value = TypeVar("Value")

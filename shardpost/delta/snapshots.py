@@ -14,19 +14,10 @@ from deltalake.exceptions import TableNotFoundError
 from shardpost.delta import table_log
 from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
 from shardpost.delta.object_store import Tables
-from shardpost.delta.query import (
-    python_rows,
-    python_values,
-    query,
-    rows,
-    select,
-    stream,
-)
-from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.snapshot_retention import RETENTION_IN_WORDS, kept_snapshots
+from shardpost.delta.query import python_rows, python_values, query, rows, select, stream
+from shardpost.delta.snapshot import RETENTION_IN_WORDS, Snapshot, kept_snapshots
 from shardpost.delta.storage import exists, open_table
-from shardpost.delta.table import Table
-from shardpost.delta.typed_rows import columns_of, from_row
+from shardpost.delta.table import Table, columns_of, from_row
 from shardpost.errors import NoSnapshotError, NotFoundError, ShardpostError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import httpx
 
 from shardpost import logs, tables
 from shardpost.embedded import daemons, stack
-from shardpost.embedded.airflow_home import disable_schedules, task_logs
+from shardpost.embedded.airflow import disable_schedules, task_logs
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.installation import Installation
 from shardpost.run_requests.airflow_api import AirflowApi, AirflowRunError, log_in

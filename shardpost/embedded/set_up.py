@@ -1,4 +1,4 @@
-"""The class archive of Spark's drivers (spark/class_archive.py), made at set-up.
+"""The class archive of Spark's drivers (spark/jars.py), made at set-up.
 
 By one compaction of a few records, on a broker of its own. So no later job has to.
 """
@@ -13,14 +13,14 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.installation import Installation
 from shardpost.settings import Settings
-from shardpost.spark.class_archive import read_options
+from shardpost.spark.jars import archive_options
 from shardpost.spark.submit import submit
 from shardpost.topics.creation import apply_topics
 
 
 def create_class_archive() -> None:
     """Create the archive where there is none; ShardpostError if that is not possible."""
-    if read_options():
+    if archive_options():
         return
     with tempfile.TemporaryDirectory(prefix="shardpost-setup-") as home:
         settings = Settings.model_validate(
@@ -33,7 +33,7 @@ def create_class_archive() -> None:
             submit(Installation(settings), COMPACT_POSITIONS)
         finally:
             broker.stop(settings)
-    if not read_options():
+    if not archive_options():
         raise ShardpostError("the compaction left no class archive: the next one makes it")
 
 

@@ -25,7 +25,7 @@ from shardpost.installation import Installation
 from shardpost.kafka import offsets
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
 from shardpost.logs import step
-from shardpost.spark.job_spec import JobResult
+from shardpost.spark.job import JobResult
 from shardpost.topics import guards
 
 log = logging.getLogger(__name__)

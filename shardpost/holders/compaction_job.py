@@ -4,7 +4,7 @@ from functools import partial
 
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.installation import Installation
-from shardpost.spark.job_spec import JobResult, JobSpec, request_of
+from shardpost.spark.job import JobResult, JobSpec, request_of
 
 
 def _records(installation: Installation, *, all_of_them: bool = False) -> int:

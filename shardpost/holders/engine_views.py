@@ -19,8 +19,7 @@ from pprint import pformat
 
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
-from shardpost.delta.table import Table
-from shardpost.delta.typed_rows import to_row
+from shardpost.delta.table import Table, to_row
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import newest_first
 from shardpost.holders.model.view_tables import VIEW

@@ -32,8 +32,15 @@ from shardpost.kafka.topic_metadata import (
     topic_ids,
 )
 from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
-from shardpost.lag.model.report import Clear, Lag, Position, Selection, by_time_to_loss
-from shardpost.lag.model.time_to_loss import assess, unknown
+from shardpost.lag.model.time_to_loss import (
+    Clear,
+    Lag,
+    Position,
+    Selection,
+    assess,
+    by_time_to_loss,
+    unknown,
+)
 from shardpost.lag.offset_expiry import offset_expiry
 from shardpost.lag.partition_sizes import Partitions, with_sizes
 from shardpost.run_requests.request_topics import GROUP as DISPATCH

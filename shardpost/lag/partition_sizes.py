@@ -21,7 +21,7 @@ from shardpost.kafka.java_settings import java_settings
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import endings, first_offsets_since
 from shardpost.lag.model.partition import Partition
-from shardpost.lag.model.report import Position
+from shardpost.lag.model.time_to_loss import Position
 from shardpost.spark.jars import jars_of
 
 JVM = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]

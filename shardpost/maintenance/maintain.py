@@ -23,7 +23,7 @@ from shardpost.dead_letters.removal import OldLetters
 from shardpost.delta import snapshots, storage
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import table_errors
-from shardpost.delta.snapshot_retention import kept_snapshots, latest_certain_time
+from shardpost.delta.snapshot import kept_snapshots, latest_certain_time
 from shardpost.errors import ShardpostError
 from shardpost.holders import pruned_histories
 from shardpost.holders.pruned_histories import PRUNED

@@ -22,7 +22,7 @@ from deltalake.exceptions import DeltaError
 
 from shardpost.delta import snapshot, snapshots, storage, table_log
 from shardpost.delta.object_store import Tables
-from shardpost.delta.snapshot_retention import GRACE, kept_snapshots
+from shardpost.delta.snapshot import GRACE, kept_snapshots
 from shardpost.delta.table import StoredFile, Table
 from shardpost.errors import ShardpostError, first_line
 from shardpost.holders.model.view_tables import VIEW

@@ -15,8 +15,7 @@ from deltalake.exceptions import TableNotFoundError
 from shardpost.delta import snapshots, storage, table_log
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import table_errors
-from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.snapshot_retention import GRACE
+from shardpost.delta.snapshot import GRACE, Snapshot
 from shardpost.delta.storage import open_table
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError

@@ -16,12 +16,9 @@ from airflow.sdk.exceptions import AirflowException
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.installation import Installation
 from shardpost.orchestration.connections import task_installation
-from shardpost.orchestration.task_log import JobLog
-from shardpost.orchestration.tasks import failure, task_errors
-from shardpost.spark import class_archive
-from shardpost.spark.jars import packages_zip
-from shardpost.spark.job_process import ask_to_stop, job_folder
-from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of
+from shardpost.orchestration.tasks import JobLog, failure, task_errors
+from shardpost.spark.jars import class_archive, packages_zip
+from shardpost.spark.job import BY_DEFAULT, JobSpec, ask_to_stop, document_of, job_folder
 from shardpost.spark.submit import (
     RESULT,
     conf_on,
@@ -41,7 +38,7 @@ STOPPED_WITHIN = 3.0
 
 ATTENTION = "%s: done, needs attention: see its result"
 
-# A document (job_spec.document_of), or what makes a request for a run.
+# A document (job.document_of), or what makes a request for a run.
 Request = str | Callable[[Context], object]
 
 
@@ -96,7 +93,7 @@ class SparkJob(SparkSubmitOperator):
 
     def _submit(self, installation: Installation, context: Context) -> Any:
         require_master(master := self._master())
-        with job_folder() as folder, class_archive.read_or_create(self.job) as archive:
+        with job_folder() as folder, class_archive(self.job) as archive:
             result = folder / RESULT
             own = job_conf(installation, self.job, *archive.jvm_options, document=self.request)
             conf = conf_on(installation, master, own)

@@ -9,8 +9,7 @@ from fastapi import APIRouter, Form
 from fastapi.responses import Response
 
 from shardpost.alerts.channels import channels, last_lines
-from shardpost.alerts.model.alert import EVENT, TASK_FAILED, Condition, urgency
-from shardpost.alerts.model.firing import Firing, Silence
+from shardpost.alerts.model.alert import EVENT, TASK_FAILED, Condition, Firing, Silence, urgency
 from shardpost.delta.query import table_errors
 from shardpost.errors import NotFoundError, UsageError, single_line
 from shardpost.instants import parse_duration

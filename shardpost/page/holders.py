@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from shardpost import tables
-from shardpost.delta.snapshot_retention import kept_snapshots
+from shardpost.delta.snapshot import kept_snapshots
 from shardpost.holders import queries, who_holds
 from shardpost.holders.model.explain import Transition
 from shardpost.holders.model.view_tables import CLIENT_EVENTS, POSITION_EVENTS

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from shardpost.alerts.model.alert import urgency
-from shardpost.alerts.model.firing import Firing
+from shardpost.alerts.model.alert import Firing, urgency
 from shardpost.delta import snapshots
 from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import NEVER, Snapshot

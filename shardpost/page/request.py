@@ -13,12 +13,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from annotated_types import Ge, Le
 from fastapi import Depends, Form, Query, Request
 from fastapi.dependencies.utils import get_flat_params
-from fastapi.responses import (
-    HTMLResponse,
-    PlainTextResponse,
-    RedirectResponse,
-    Response,
-)
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from pydantic import AfterValidator, BeforeValidator
 
 from shardpost import __version__
@@ -29,7 +24,7 @@ from shardpost.instants import parse_instant
 from shardpost.orchestration.connections import task_installation
 from shardpost.page import access
 from shardpost.page.rendering import HEADERS, SECTIONS, Listing, Section, environment
-from shardpost.weekly_email.kept_statuses import KeptStatuses
+from shardpost.weekly_email.week_status import KeptStatuses
 from shardpost.wording import json_text
 
 # Who waits for a page waits no longer for Kafka, nor for what others are doing.

@@ -122,7 +122,7 @@ def lag(
     Each partition is asked for by `now`, and as JSON or CSV: that takes a second or more.
     """
     from shardpost.lag.measure import measure
-    from shardpost.lag.model.report import Selection
+    from shardpost.lag.model.time_to_loss import Selection
 
     is_measured = now or visit.request.query_params.get("format") in {"json", "csv"}
     last = _last(visit, group, topic)

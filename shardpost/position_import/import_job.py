@@ -18,7 +18,7 @@ from shardpost.position_import.model.source import (
     jdbc_source,
 )
 from shardpost.spark.jars import jars_of
-from shardpost.spark.job_spec import JobSpec
+from shardpost.spark.job import JobSpec
 
 FILE = "file://"
 GZIP = ".gz"

@@ -48,7 +48,7 @@ from shardpost.position_import.model.source import (
     choose_id,
 )
 from shardpost.position_import.spark.comparison import Base, Comparison, compare, find_base
-from shardpost.spark.job_spec import JobResult
+from shardpost.spark.job import JobResult
 from shardpost.topics import guards
 from shardpost.wording import counted
 

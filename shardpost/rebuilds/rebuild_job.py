@@ -6,7 +6,7 @@ from enum import StrEnum
 from shardpost.errors import UsageError
 from shardpost.installation import Installation
 from shardpost.rebuilds.model.rebuild import HISTORIES, NAMES, Source, with_dependents
-from shardpost.spark.job_spec import JobSpec
+from shardpost.spark.job import JobSpec
 
 
 class Action(StrEnum):

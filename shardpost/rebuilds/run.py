@@ -29,7 +29,7 @@ from shardpost.rebuilds.spark.build import build
 from shardpost.rebuilds.spark.top_up import top_up
 from shardpost.rebuilds.swap import swap_tables
 from shardpost.spark import driver
-from shardpost.spark.job_spec import JobResult
+from shardpost.spark.job import JobResult
 from shardpost.topics import guards
 
 log = logging.getLogger(__name__)

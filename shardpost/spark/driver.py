@@ -26,8 +26,7 @@ from shardpost.errors import ShardpostError, harmless
 from shardpost.installation import Installation, opened
 from shardpost.locks import refused_runs
 from shardpost.spark import run_size
-from shardpost.spark.job_process import terminate_with_parent
-from shardpost.spark.job_spec import BY_DEFAULT, STAYS, JobResult, request_of
+from shardpost.spark.job import BY_DEFAULT, STAYS, JobResult, request_of, terminate_with_parent
 from shardpost.spark.run_size import RunSize
 
 # Master and jars come with spark-submit (submit.py).
@@ -135,7 +134,7 @@ def run_job(
 ) -> NoReturn:
     """Run a job by the request on its command line, as `run_body` does.
 
-    `JOB.py [REQUEST] [--result FILE]`: the JSON document of a `kind` (job_spec.document_of), and
+    `JOB.py [REQUEST] [--result FILE]`: the JSON document of a `kind` (job.document_of), and
     where the job's own document goes. Whether it was refused is noted as that of what `noted_as`
     makes of a request and the job's name; None: it only looks.
     """

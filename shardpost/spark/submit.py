@@ -14,10 +14,8 @@ from shardpost.checkout import SPARK_JOBS
 from shardpost.delta import object_store
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.installation import Installation
-from shardpost.spark import class_archive
-from shardpost.spark.jars import jars_of, packages_zip, store_conf
-from shardpost.spark.job_process import job_folder, run_job
-from shardpost.spark.job_spec import BY_DEFAULT, STAYS, JobSpec, document_of
+from shardpost.spark.jars import class_archive, jars_of, packages_zip, store_conf
+from shardpost.spark.job import BY_DEFAULT, STAYS, JobSpec, document_of, job_folder, run_job
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +92,7 @@ def submit(installation: Installation, job: JobSpec, request: object = None) -> 
         return done
     require_master(installation.settings.spark_master)
     log.info("%s: starting Spark, which takes a few seconds", job.name)
-    with job_folder() as folder, class_archive.read_or_create(job) as archive:
+    with job_folder() as folder, class_archive(job) as archive:
         result = folder / RESULT
         conf = job_conf(installation, job, *archive.jvm_options, document=document)
         code = run_job(

@@ -21,7 +21,7 @@ from shardpost.holders.following import following
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.lag.measure import measure
-from shardpost.lag.model.report import LagRow
+from shardpost.lag.model.time_to_loss import LagRow
 from shardpost.locks import refused_runs
 from shardpost.maintenance.stored_tables import table_sizes
 from shardpost.run_requests.model.commands import CommandState

@@ -12,8 +12,7 @@ from deltalake.exceptions import DeltaError
 
 from shardpost.alerts import history
 from shardpost.alerts.channels import LOG, REFUSED_URL, channels
-from shardpost.alerts.model.alert import EVENT
-from shardpost.alerts.model.firing import Firing
+from shardpost.alerts.model.alert import EVENT, Firing
 from shardpost.delta import object_store, snapshots, storage, table_log
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import table_errors

@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.openmetrics.exposition import generate_latest
 
 from shardpost.alerts import history
-from shardpost.alerts.model.firing import Firing, advance
+from shardpost.alerts.model.alert import Firing, advance
 from shardpost.alerts.model.metrics import METRICS, PREFIX, Measure
 from shardpost.alerts.notifier import Notified, notify
 from shardpost.delta.query import table_errors

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import PlainSerializer, PlainValidator
 
 from shardpost.errors import UsageError
-from shardpost.spark.job_spec import JobSpec
+from shardpost.spark.job import JobSpec
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import ranges_text

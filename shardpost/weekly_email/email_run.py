@@ -16,7 +16,7 @@ from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, o
 from shardpost.holders.model.plausibility import CollapseError
 from shardpost.holders.spark.held_positions import holding_clients
 from shardpost.installation import Installation
-from shardpost.spark.job_spec import JobResult
+from shardpost.spark.job import JobResult
 from shardpost.values.schedules import WeeklyTime
 from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus

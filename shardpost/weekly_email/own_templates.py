@@ -27,7 +27,6 @@ from shardpost.errors import ShardpostError, UsageError, one_line
 from shardpost.settings.forms import read_text
 from shardpost.weekly_email.model import mail_rendering
 from shardpost.weekly_email.model.email_context import EmailContext
-from shardpost.weekly_email.model.localized import known_language
 from shardpost.weekly_email.model.mail_rendering import Rendered, TemplateError
 from shardpost.weekly_email.model.mail_templates import (
     KINDS,
@@ -36,6 +35,7 @@ from shardpost.weekly_email.model.mail_templates import (
     MailTemplates,
     Values,
     canonical,
+    known_language,
     language_of,
     shipped,
 )

@@ -1,21 +1,25 @@
 """What became of a week's e-mail, as documents: its counts, who is in a state, one client.
 
-The command `emails` prints them, and the page shows them.
+The command `emails` prints them. The page, whose process goes on, keeps statuses in memory: who
+asks again waits only for what is new. A thread reads what is not known, while who asked waits for a
+moment; what both say is what `delivery_status` says.
 """
 
+import logging
+import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from sqlite3 import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardpost.delta.object_store import Tables
-from shardpost.errors import shown
+from shardpost.errors import ShardpostError, shown
 from shardpost.installation import Installation
 from shardpost.instants import instant_of
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.kafka.topic_metadata import partition_counts, topic_ids
 from shardpost.weekly_email import week_state
 from shardpost.weekly_email.delivery_status import (
     NOT_MAILED,
@@ -25,8 +29,9 @@ from shardpost.weekly_email.delivery_status import (
     find_late,
 )
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_projection import ask_shards, sent_since
+from shardpost.weekly_email.ledger_projection import ask_shards, last_offsets, sent_since
 from shardpost.weekly_email.ledger_topic import ShardLedger
+from shardpost.weekly_email.limits import totals
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import (
@@ -37,6 +42,8 @@ from shardpost.weekly_email.model.week_report import (
 )
 from shardpost.weekly_email.model.week_tables import ClosedWeek
 from shardpost.weekly_email.week_state import WeekState
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -220,3 +227,105 @@ def pace_of(status: WeekStatus, now: datetime) -> Pace:
     # A run that has just begun is as quick as it was since then.
     seconds = min(PACE_SECONDS, max(1.0, now.timestamp() - min(bounds) / 1000))
     return Pace(sum(count for count, *_ in found), seconds, instant_of(max(bounds)))
+
+
+# Who asks for a page waits so long for a ledger that is being read.
+WAIT_SECONDS = 0.25
+# More than the weeks of a page, each with a few clients and reasons.
+MOST_WEEKS = 200
+
+
+class Totals(NamedTuple):
+    """{week: {state: clients}} as far as they are known, whether some are being read.
+
+    `problem` is why some cannot be read: then the counts are old, of `read_at` or before that.
+    """
+
+    counts: dict[str, dict[str, int]]
+    is_reading: bool
+    problem: str | None
+    read_at: datetime | None
+
+
+class KeptStatuses:
+    """The statuses of weeks that were asked for, each of its audience and its last records."""
+
+    def __init__(self) -> None:
+        self._kept: dict[IsoWeek, tuple[object, list[ShardStatus]]] = {}
+        self._lock = threading.Lock()
+        self._reading: dict[tuple[IsoWeek, ...], threading.Thread] = {}
+        self._problem: str | None = None
+        self._read_at: datetime | None = None
+
+    def by_shard(self, status: WeekStatus) -> list[ShardStatus]:
+        """Return what `status.by_shard()` does."""
+        return self._by_shard(status, _ends(status.installation, status.partitions))
+
+    def is_read(self, status: WeekStatus) -> bool:
+        """Tell whether `by_shard` is quick now; if not, it is being read meanwhile."""
+        return not self._is_reading((status.week,), lambda: self.by_shard(status))
+
+    def of_weeks(
+        self, installation: Installation, weeks: Sequence[KnownWeek], now: datetime
+    ) -> Totals:
+        """Return the counts of weeks as far as they are known now; the rest is being read."""
+        open_ = tuple(known.week for known in weeks if known.closed is None)
+        is_reading = self._is_reading(open_, lambda: self._read(installation, open_, now))
+        shards = {week: [one.counts for one in kept] for week, (_, kept) in [*self._kept.items()]}
+        shards |= {known.week: known.closed.shards for known in weeks if known.closed is not None}
+        counts = {str(week): totals(map(vars, counts)) for week, counts in shards.items()}
+        return Totals(counts, is_reading, self._problem, self._read_at)
+
+    def _is_reading(self, weeks: tuple[IsoWeek, ...], read: Callable[[], object]) -> bool:
+        """Tell, after a moment, whether weeks are being read yet; begin with it if nobody does."""
+
+        def work() -> None:
+            try:
+                read()
+                self._problem = None
+            except ShardpostError as error:
+                log.warning("a ledger could not be read", exc_info=True)
+                self._problem = str(error)
+            except Exception as error:
+                log.exception("a ledger could not be read")
+                self._problem = f"unexpected {type(error).__name__}: {error}"
+            finally:
+                with self._lock:
+                    del self._reading[weeks]
+
+        with self._lock:
+            thread = self._reading.get(weeks)
+            if thread is None:
+                thread = self._reading[weeks] = threading.Thread(target=work, daemon=True)
+                thread.start()
+        thread.join(WAIT_SECONDS)
+        return thread.is_alive()
+
+    def _read(self, installation: Installation, weeks: Sequence[IsoWeek], now: datetime) -> None:
+        topic = installation.kafka.topic("weekly-emails")
+        partitions = partition_counts(installation.kafka, [topic])[topic]
+        ends = _ends(installation, partitions)
+        for week in weeks:
+            state = WeekState(installation, week)
+            self._by_shard(WeekStatus(state, audience_of(state, now), partitions), ends)
+        self._read_at = now
+
+    def _by_shard(self, status: WeekStatus, ends: Callable[[IsoWeek], object]) -> list[ShardStatus]:
+        of = (status.audience, ends(status.week))
+        known, shards = self._kept.get(status.week, (None, []))
+        if known != of:
+            shards = status.by_shard()
+            with self._lock:
+                self._kept.pop(status.week, None)
+                self._kept[status.week] = of, shards
+                while len(self._kept) > MOST_WEEKS:
+                    del self._kept[next(iter(self._kept))]
+        return shards
+
+
+def _ends(installation: Installation, partitions: int) -> Callable[[IsoWeek], object]:
+    """Return what says where the ledger's topic has the last record of a week now, by shard."""
+    topic = installation.kafka.topic("weekly-emails")
+    topic_id = topic_ids(installation.kafka, [topic]).get(topic)
+    shards = last_offsets(installation, partitions)
+    return lambda week: (topic_id, *(shard.get(str(week)) for shard in shards))

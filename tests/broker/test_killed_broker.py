@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 
-from shardpost.dead_letters.sweep_partition import PartitionReport
+from shardpost.dead_letters.sweep import PartitionReport
 from shardpost.embedded import broker
 from shardpost.kafka import offsets
 from shardpost.kafka import reading as kafka
@@ -23,16 +23,7 @@ from tests.support.how_far import up_to
 from tests.support.installed import installed
 from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_broker, configure_topic
-from tests.support.letter_world import (
-    committed,
-    failed,
-    live,
-    original,
-    put,
-    seen,
-    sweep,
-    total,
-)
+from tests.support.letter_world import committed, failed, live, original, put, seen, sweep, total
 
 COUNT = 300
 LATER = datetime.now(UTC) + timedelta(days=1)  # when all are due

@@ -17,7 +17,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.kafka.offsets import beginnings
 from shardpost.lag.measure import measure
-from shardpost.lag.model.report import Lag, LagRow, Selection
+from shardpost.lag.model.time_to_loss import Lag, LagRow, Selection
 from shardpost.lag.partition_sizes import partition_sizes
 from shardpost.settings import Settings
 from tests.conftest import environ

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.alerts.model.firing import ALERTS
+from shardpost.alerts.model.alert import ALERTS
 from shardpost.delta.object_store import Objects, open_objects
 from shardpost.errors import ShardpostError
 from shardpost.locks import claims, locks

@@ -21,7 +21,7 @@ from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import kept_statuses
+from shardpost.weekly_email import week_status
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import IsoWeek
@@ -77,7 +77,7 @@ def week(ready: Settings) -> IsoWeek:
 @pytest.fixture(autouse=True)
 def waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let pages wait until the ledger is read, however busy the machine is."""
-    monkeypatch.setattr(kept_statuses, "WAIT_SECONDS", 60)
+    monkeypatch.setattr(week_status, "WAIT_SECONDS", 60)
 
 
 @pytest.fixture
@@ -140,15 +140,15 @@ def test_a_page_does_not_wait_for_a_ledger_that_is_read_for_the_first_time(
         began.set()
         goes_on.wait(60)
 
-    monkeypatch.setattr(kept_statuses, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(week_status, "WAIT_SECONDS", 0)
     with monkeypatch.context() as patched:
-        patched.setattr(kept_statuses.KeptStatuses, "by_shard", slow)
+        patched.setattr(week_status.KeptStatuses, "by_shard", slow)
         shown = page.get("emails/week", week=week)
         assert began.wait(60)
     goes_on.set()
     assert "is being read for the first time" in shown
     assert 'data-refresh="2"' in shown
-    monkeypatch.setattr(kept_statuses, "WAIT_SECONDS", 60)
+    monkeypatch.setattr(week_status, "WAIT_SECONDS", 60)
     assert "By shard" in page.get("emails/week", week=week)
 
 

@@ -12,7 +12,7 @@ from shardpost.errors import COULD_NOT
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.kafka.offsets import commit_offsets
 from shardpost.lag.measure import measure
-from shardpost.lag.model.report import Lag, Selection
+from shardpost.lag.model.time_to_loss import Lag, Selection
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.model.finding import Finding

@@ -13,7 +13,7 @@ from shardpost.kafka.groups import groups
 from shardpost.kafka.offsets import beginnings, endings
 from shardpost.kafka.reading import BulkReading
 from shardpost.lag.measure import measure
-from shardpost.lag.model.report import LagRow, Selection
+from shardpost.lag.model.time_to_loss import LagRow, Selection
 from shardpost.settings import Settings
 from tests.support.broker_process import commit, create, growing, put, quick_broker
 from tests.support.how_far import up_to

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 import httpx
 import pytest
 
-from shardpost.embedded import airflow, airflow_home, daemons
+from shardpost.embedded import airflow, daemons
 from shardpost.embedded.daemons import Daemon, stop_together, wait_until
 from shardpost.settings import Settings
 from tests.e2e.conftest import client_of
@@ -31,7 +31,7 @@ class AirflowOnPostgres:
         self.settings, self.database = settings, database.part
         server = database.server
         address = f"{USER}:{PASSWORD.replace(' ', '%20')}@{server.host.address}:{server.port}"
-        given = airflow_home.process_environment(settings)
+        given = airflow.process_environment(settings)
         self._env = {name: text for name, text in given.items() if "CONNECT_ARGS" not in name} | {
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg2://{address}/postgres",
             airflow.HOME_VARIABLE: str(settings.home),
@@ -39,7 +39,7 @@ class AirflowOnPostgres:
         self.parts = {name: self._daemon(name) for name in airflow.PROCESSES}
 
     def _daemon(self, name: str) -> Daemon:
-        command = [str(airflow_home.BIN / "airflow"), *airflow.PROCESSES.get(name, name.split())]
+        command = [str(airflow.BIN / "airflow"), *airflow.PROCESSES.get(name, name.split())]
         log = self.settings.home / "logs" / f"airflow-{name}.log"
         pid_file = self.settings.home / "run" / f"airflow-{name}.pid"
         return Daemon(f"airflow {name}", command, self._env, log, pid_file)
@@ -126,7 +126,7 @@ def test_without_scheduler_or_database_for_a_while_each_dag_ends_right(
     at_work: Installation,
     pytestconfig: pytest.Config,
 ) -> None:
-    airflow_home.disable_schedules(at_work.settings)
+    airflow.disable_schedules(at_work.settings)
     own, random_ = AirflowOnPostgres(at_work.settings, cluster.database), by_seed("airflow")
     with own.up():
         for number in range(pytestconfig.option.faults):

@@ -12,7 +12,7 @@ import pytest
 from shardpost.checkout import CHECKOUT
 from shardpost.installation import Installation
 from shardpost.settings import loading
-from shardpost.spark.job_spec import JobResult, JobSpec
+from shardpost.spark.job import JobResult, JobSpec
 from tests.support.airflow_environment import ENVIRON, HOME
 
 StandIn = Callable[[dict[str, list[object]]], Path]  # {text of a request: [exit code, result]}

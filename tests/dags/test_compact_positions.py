@@ -9,7 +9,7 @@ from airflow.dag_processing.dagbag import DagBag
 from shardpost.checkout import CHECKOUT
 from shardpost.errors import UsageError
 from shardpost.holders.model.compaction_request import CompactionRequest
-from shardpost.spark.job_spec import document_of, request_of
+from shardpost.spark.job import document_of, request_of
 
 FILE = CHECKOUT / "dags" / "compact_positions.py"
 

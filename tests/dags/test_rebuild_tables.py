@@ -18,7 +18,7 @@ from shardpost.orchestration.tasks import ANSWER
 from shardpost.rebuilds import drop, registry
 from shardpost.rebuilds.model.difference import Difference, Differences
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
-from shardpost.spark.job_spec import request_of
+from shardpost.spark.job import request_of
 from tests.dags.conftest import StandIn, read_back, states
 
 AS_DECLARED = dict.fromkeys(("action", "country", "source", "tables", "max_changed", "why"))

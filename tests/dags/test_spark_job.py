@@ -19,7 +19,7 @@ from shardpost.errors import UsageError
 from shardpost.orchestration import spark_job as job_module
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.settings import load, loading
-from shardpost.spark.job_spec import JobSpec
+from shardpost.spark.job import JobSpec
 from shardpost.spark.submit import conf_on
 from tests.support.installed import installed
 

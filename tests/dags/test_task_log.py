@@ -12,7 +12,7 @@ from airflow.dag_processing.dagbag import DagBag
 
 from shardpost.alerts.history import list_firing
 from shardpost.alerts.model.alert import EVENT, TASK_FAILED
-from shardpost.orchestration.task_log import JobLog
+from shardpost.orchestration.tasks import JobLog
 from shardpost.settings import load
 from tests.dags.conftest import StandIn
 from tests.support.installed import installed

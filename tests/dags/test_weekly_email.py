@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from shardpost.errors import UsageError
-from shardpost.spark.job_spec import document_of
+from shardpost.spark.job import document_of
 from tests.dags.conftest import StandIn
 
 AT = datetime(2026, 11, 25, 9, 30, tzinfo=UTC)

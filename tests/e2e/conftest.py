@@ -8,7 +8,7 @@ import httpx
 import psutil
 import pytest
 
-from shardpost.embedded import airflow_home, daemons
+from shardpost.embedded import airflow, daemons
 from shardpost.settings import Settings
 from tests.conftest import environ
 from tests.support.command_line import CommandLine
@@ -74,8 +74,8 @@ def api(stack: CommandLine) -> Iterator[httpx.Client]:
 
 def client_of(settings: Settings) -> AbstractContextManager[httpx.Client]:
     """Give a client of the Airflow of these settings."""
-    address, password = airflow_home.address(settings), airflow_home.password(settings)
-    return logged_in(address, airflow_home.USER, password)
+    address, password = airflow.address(settings), airflow.password(settings)
+    return logged_in(address, airflow.USER, password)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from shardpost.embedded import airflow, airflow_home, daemons, demo
+from shardpost.embedded import airflow, daemons, demo
 from shardpost.embedded.daemons import Daemon, stop_together, wait_until
 from shardpost.settings import Settings
 from tests.e2e.conftest import client_of, eventually
@@ -28,12 +28,12 @@ class OwnAirflow:
         self.site, self.folder = wheel.install(folder), folder
         self._settings = settings.model_copy(
             update={
-                "airflow_url": airflow_home.address(settings),
-                "airflow_user": airflow_home.USER,
-                "airflow_password": airflow_home.password(settings),
+                "airflow_url": airflow.address(settings),
+                "airflow_user": airflow.USER,
+                "airflow_password": airflow.password(settings),
             }
         )
-        self._shared = airflow_home.environment(self._settings)
+        self._shared = airflow.environment(self._settings)
         self.parts = {name: self._daemon(name) for name in airflow.PROCESSES}
 
     def environment(self, part: str) -> dict[str, str]:
@@ -54,7 +54,7 @@ class OwnAirflow:
 
     def cli(self, *arguments: str) -> str:
         """Run a command of Airflow."""
-        command = [str(airflow_home.BIN / "airflow"), *arguments]
+        command = [str(airflow.BIN / "airflow"), *arguments]
         done = subprocess.run(
             command, env=self.environment("admin"), capture_output=True, text=True, check=False
         )
@@ -81,7 +81,7 @@ class OwnAirflow:
     def _daemon(self, name: str) -> Daemon:
         return Daemon(
             name=f"airflow {name}",
-            command=[str(airflow_home.BIN / "airflow"), *airflow.PROCESSES[name]],
+            command=[str(airflow.BIN / "airflow"), *airflow.PROCESSES[name]],
             env=self.environment(name),
             log=self.folder / name / "log",
             pid_file=self.folder / name / "pid",

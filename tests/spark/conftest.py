@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.inputs import input_topics
 from shardpost.settings import Settings
-from shardpost.spark import class_archive, driver, run_size
-from shardpost.spark.jars import jars_of
+from shardpost.spark import driver, run_size
+from shardpost.spark.jars import archive_options, jars_of
 from shardpost.spark.submit import LOCAL_CONF, SHORT_RUN_JIT, submit, submit_conf
 from shardpost.topics.creation import apply_topics
 from tests.conftest import settings_of_its_own
@@ -47,11 +47,11 @@ def archive(kafka: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     """
     with (tmp_path_factory.getbasetemp().parent / "class-archive.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not class_archive.read_options():
+        if not archive_options():
             first = settings_of_its_own(kafka, tmp_path_factory.mktemp("first"))
             apply_topics(installed(first))
             assert submit(installed(first), COMPACT_POSITIONS) == (0, ANY)
-    return class_archive.read_options()
+    return archive_options()
 
 
 @pytest.fixture(scope="session")

@@ -46,7 +46,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from shardpost import projection
 from shardpost.dead_letters.stored_letters import TABLES, LettersNow, fold
-from shardpost.dead_letters.sweep_partition import in_origin_order
+from shardpost.dead_letters.sweep import in_origin_order
 from tests.unit.test_stored_letters import NOW, RULES, Content, record
 
 def letter(n):

@@ -8,7 +8,7 @@ from shardpost.embedded import broker
 from shardpost.embedded import set_up as at_setup
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from shardpost.spark import class_archive
+from shardpost.spark import jars
 from tests.support.how_far import is_every
 
 
@@ -20,7 +20,7 @@ def made_before(archive: tuple[str, ...]) -> list[Path]:
 @pytest.fixture
 def folder(made_before: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     del made_before  # in another folder
-    monkeypatch.setattr(class_archive, "FOLDER", tmp_path)
+    monkeypatch.setattr(jars, "ARCHIVE_FOLDER", tmp_path)
     return tmp_path
 
 
@@ -32,7 +32,7 @@ def test_a_set_up_leaves_the_archive_of_a_compaction_and_a_second_one_does_nothi
     at_setup.create_class_archive()
     [archive] = folder.iterdir()
     assert archive.name.endswith(".full.jsa")
-    assert archive.stat().st_size >= class_archive.MIN_BYTES
+    assert archive.stat().st_size >= jars.MIN_ARCHIVE_BYTES
 
     def refuse(_settings: Settings) -> None:
         raise AssertionError("a broker was started")

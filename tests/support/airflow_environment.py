@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from shardpost.checkout import CHECKOUT
-from shardpost.embedded.airflow_home import environment
+from shardpost.embedded.airflow import environment
 from shardpost.settings import load
 
 HOME = Path(tempfile.mkdtemp(prefix="shardpost-airflow-"))

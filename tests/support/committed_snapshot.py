@@ -18,7 +18,7 @@ from shardpost.kafka import topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Record
-from shardpost.spark.job_spec import JobResult
+from shardpost.spark.job import JobResult
 from shardpost.topics import guards
 from tests.support.histories import START, overwrite, rejected_row, snapshot
 from tests.support.installed import installed

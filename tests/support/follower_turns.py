@@ -13,7 +13,7 @@ from shardpost.holders.spark.follower import Follower, Turn
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
-from shardpost.spark.job_spec import JobResult
+from shardpost.spark.job import JobResult
 from tests.support.installed import installed
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)

@@ -18,7 +18,7 @@ from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
-from shardpost.spark.job_spec import JobSpec
+from shardpost.spark.job import JobSpec
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.conftest import settings_of_its_own

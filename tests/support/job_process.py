@@ -12,9 +12,9 @@ import psutil
 
 from shardpost.checkout import CHECKOUT
 from shardpost.settings import Settings
-from shardpost.spark import class_archive, submit
-from shardpost.spark.jars import jars_of, store_conf
-from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of
+from shardpost.spark import submit
+from shardpost.spark.jars import archive_options, jars_of, store_conf
+from shardpost.spark.job import BY_DEFAULT, JobSpec, document_of
 from tests.support.installed import installed
 from tests.support.interpreted_plans import plan_conf
 from tests.support.network import Host
@@ -137,7 +137,7 @@ def kill_at(settings: Settings, job: JobSpec, request: object = None, **where: A
 
 
 def _conf(settings: Settings) -> dict[str, str]:
-    options = (*submit.SHORT_RUN_JIT, *class_archive.read_options())
+    options = (*submit.SHORT_RUN_JIT, *archive_options())
     jars = jars_of("s3") if settings.is_on_store else []
     return (
         submit.submit_conf(*options, more_jars=jars)

@@ -25,7 +25,7 @@ from shardpost.dead_letters.model.retry_policy import reported
 from shardpost.dead_letters.redrive import RedriveResult, carry_out_redrive
 from shardpost.dead_letters.redrive_plan import prepared
 from shardpost.dead_letters.stored_letters import known_to_wait
-from shardpost.dead_letters.sweep_partition import PartitionReport, Sweep, sweep_partition
+from shardpost.dead_letters.sweep import PartitionReport, Sweep, sweep_partition
 from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks

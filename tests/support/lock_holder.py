@@ -10,7 +10,7 @@ import sys
 
 import click
 
-from shardpost.alerts.model.firing import ALERTS
+from shardpost.alerts.model.alert import ALERTS
 from shardpost.delta import storage
 from shardpost.errors import ShardpostError
 from shardpost.locks import claims, locks, process_identity

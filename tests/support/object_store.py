@@ -16,7 +16,7 @@ from shardpost.embedded import daemons
 from shardpost.embedded.broker import find_java
 from shardpost.settings import Settings
 from shardpost.spark.jars import jars_of, store_conf
-from shardpost.spark.job_process import terminate_with_parent
+from shardpost.spark.job import terminate_with_parent
 from tests.support.installed import installed
 from tests.support.job_process import wait_for
 

@@ -8,14 +8,18 @@ from hypothesis import strategies as st
 
 from shardpost.alerts.model.alert import (
     EVENT,
+    EVENTS_KEPT,
     MOST_IN_FULL,
+    REPEATED_AFTER,
     REPORTED,
     Alert,
     AlertState,
     Condition,
+    Firing,
+    Silence,
+    advance,
     message_of,
 )
-from shardpost.alerts.model.firing import EVENTS_KEPT, REPEATED_AFTER, Firing, Silence, advance
 from shardpost.topics.model.finding import Severity
 
 T0 = datetime(2026, 11, 23, 8, tzinfo=UTC)

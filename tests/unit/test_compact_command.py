@@ -17,7 +17,7 @@ from shardpost.holders.spark import compaction
 from shardpost.installation import Installation
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
 from shardpost.settings import Settings
-from shardpost.spark.job_spec import JobSpec
+from shardpost.spark.job import JobSpec
 from shardpost.topics import guards
 from tests.support.command_line import CommandLineHere
 from tests.support.installed import installed

@@ -13,15 +13,13 @@ import pytest
 
 from shardpost.commands.emails import emails_command, print_client, print_state, print_week
 from shardpost.settings import Settings
-from shardpost.weekly_email import kept_statuses
+from shardpost.weekly_email import week_status
 from shardpost.weekly_email.delivery_status import WeekStatus
-from shardpost.weekly_email.kept_statuses import KeptStatuses, Totals
 from shardpost.weekly_email.limits import totals
-from shardpost.weekly_email.model.ledger import DeliveryState
-from shardpost.weekly_email.model.ledger_index import LedgerIndex
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.outcomes import PROGRESS_SECONDS, Progress
-from shardpost.weekly_email.week_status import find_week, known_weeks
+from shardpost.weekly_email.week_status import KeptStatuses, Totals, find_week, known_weeks
 from tests.support.command_line import CommandLine
 from tests.support.installed import installed
 from tests.support.job_process import wait_for
@@ -300,7 +298,7 @@ def test_a_ledger_that_cannot_be_read_is_a_problem_and_the_counts_are_old(
     later = NOW + timedelta(minutes=5)
     record(ended, ENDED, "c5", None, "resolved as open by anna: it was down")
     with monkeypatch.context() as patched:
-        patched.setattr(kept_statuses, "last_offsets", lambda *_: vars()["no such shard"])
+        patched.setattr(week_status, "last_offsets", lambda *_: vars()["no such shard"])
         failed = asked(later)
         assert failed == before._replace(problem="unexpected KeyError: 'no such shard'")
         assert "Traceback" in caplog.text

@@ -11,8 +11,7 @@ import pytest
 
 from shardpost import tables
 from shardpost.alerts import history
-from shardpost.alerts.model.alert import Condition
-from shardpost.alerts.model.firing import Firing
+from shardpost.alerts.model.alert import Condition, Firing
 from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.delta import snapshots

@@ -20,7 +20,7 @@ from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.settings import Settings
 from shardpost.spark import driver
 from shardpost.spark.driver import why_spark_failed
-from shardpost.spark.job_spec import JobResult
+from shardpost.spark.job import JobResult
 from shardpost.weekly_email.email_job import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.installed import installed

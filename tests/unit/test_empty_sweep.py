@@ -7,7 +7,7 @@ import pytest
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.errors import ShardpostError
 from shardpost.locks.locks import LockedError, exclusive
-from shardpost.spark.job_spec import BY_DEFAULT
+from shardpost.spark.job import BY_DEFAULT
 from shardpost.spark.submit import submit
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka

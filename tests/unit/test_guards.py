@@ -29,7 +29,7 @@ from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.run_requests.dispatch import dispatch
 from shardpost.run_requests.request_client import release
 from shardpost.settings import Settings
-from shardpost.spark.job_spec import BY_DEFAULT
+from shardpost.spark.job import BY_DEFAULT
 from shardpost.spark.submit import submit
 from shardpost.topics import guards
 from shardpost.topics.guards import GROUP, NotOwnerError

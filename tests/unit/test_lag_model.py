@@ -21,8 +21,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.groups import find_groups
 from shardpost.lag.measure import is_note, is_own
 from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
-from shardpost.lag.model.report import LagRow, Position, by_time_to_loss
-from shardpost.lag.model.time_to_loss import assess, unknown
+from shardpost.lag.model.time_to_loss import LagRow, Position, assess, by_time_to_loss, unknown
 from shardpost.wording import duration_text
 from tests.support.how_far import up_to
 from tests.support.simulated_log import RECORD_BYTES, SimulatedLog

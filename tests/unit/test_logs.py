@@ -127,7 +127,7 @@ while not pathlib.Path({str(seen)!r}).exists():
 """
     got = shown(
         "import pathlib, threading",
-        "from shardpost.spark.job_process import run_job",
+        "from shardpost.spark.job import run_job",
         "def look():",
         "    while not logs.current_line()._doing: time.sleep(0.005)",
         "    drawn()",

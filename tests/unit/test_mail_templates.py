@@ -16,9 +16,13 @@ from shardpost.settings import Settings, load
 from shardpost.values.addresses import Address
 from shardpost.weekly_email.model.email_context import ComposeError, EmailContext, Sender
 from shardpost.weekly_email.model.holdings import holdings_of_batch
-from shardpost.weekly_email.model.localized import known_language, number_text
 from shardpost.weekly_email.model.mail_rendering import TemplateError
-from shardpost.weekly_email.model.mail_templates import SHIPPED, MailTemplates
+from shardpost.weekly_email.model.mail_templates import (
+    SHIPPED,
+    MailTemplates,
+    known_language,
+    number_text,
+)
 from shardpost.weekly_email.model.message import compose
 from shardpost.weekly_email.model.recipient import Recipient
 from shardpost.weekly_email.model.week import IsoWeek

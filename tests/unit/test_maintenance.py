@@ -19,8 +19,7 @@ from shardpost.delta import parquet_files, snapshots, storage, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import rows
-from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.snapshot_retention import GRACE, kept_snapshots
+from shardpost.delta.snapshot import GRACE, Snapshot, kept_snapshots
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders import publishing, rejected_letters

@@ -10,14 +10,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from shardpost.alerts import history, notifier
-from shardpost.alerts.model.alert import REPORTED, Condition
-from shardpost.alerts.model.firing import Firing
+from shardpost.alerts.model.alert import REPORTED, Condition, Firing
 from shardpost.alerts.model.metrics import Measure
 from shardpost.commands.email import email_command
 from shardpost.commands.parked_letters import redrive_command
 from shardpost.kafka.kafka import Kafka
 from shardpost.lag import measure
-from shardpost.lag.model.report import Lag, LagRow
+from shardpost.lag.model.time_to_loss import Lag, LagRow
 from shardpost.locks.locks import exclusive
 from shardpost.page import access, request
 from shardpost.page.command_form import fields_of

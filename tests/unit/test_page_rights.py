@@ -9,8 +9,7 @@ import pytest
 
 from shardpost import tables
 from shardpost.alerts import notifier
-from shardpost.alerts.model.alert import REPORTED, Condition
-from shardpost.alerts.model.firing import Silence
+from shardpost.alerts.model.alert import REPORTED, Condition, Silence
 from shardpost.alerts.model.metrics import METRICS
 from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.letter_history import Step

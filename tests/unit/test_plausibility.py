@@ -24,7 +24,7 @@ from shardpost.rebuilds import registry
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
-from shardpost.spark.job_spec import JobResult, JobSpec
+from shardpost.spark.job import JobResult, JobSpec
 from shardpost.spark.submit import submit
 from shardpost.topics.guards import NotOwnerError
 from shardpost.watch.sources import collect_snapshot

@@ -14,11 +14,11 @@ from shardpost.alerts import channels
 from shardpost.checkout import CHECKOUT
 from shardpost.delta import table_log
 from shardpost.delta.table import Table, columns
-from shardpost.embedded import airflow_home, stack
+from shardpost.embedded import airflow, stack
 from shardpost.locks import locks
 from shardpost.projection import open_temporary
 from shardpost.settings import Settings
-from shardpost.spark.job_process import job_folder
+from shardpost.spark.job import job_folder
 from shardpost.watch import machine_checks
 from shardpost.watch.machine_checks import check_access
 from tests.support.installed import installed
@@ -47,8 +47,8 @@ def lock(settings: Settings) -> None:
 WRITERS: list[Callable[[Settings], object]] = [
     lock,
     stack._require_home,
-    airflow_home.password,
-    airflow_home.disable_schedules,
+    airflow.password,
+    airflow.disable_schedules,
     lambda settings: channels.append(installed(settings).files, "an alert", datetime.now(UTC)),
     lambda settings: table_log.create(installed(settings).tables, TABLE, 1),
 ]

@@ -15,7 +15,7 @@ import pytest
 from shardpost.embedded.daemons import Daemon, group_members, log_hint, wait_until
 from shardpost.errors import ShardpostError
 from shardpost.locks.process_identity import stat_of
-from shardpost.spark.job_process import NOISE, job_folder, pass_on, run_job
+from shardpost.spark.job import NOISE, job_folder, pass_on, run_job
 from tests.support.job_process import wait_for
 
 HEAVY = ("pyspark", "airflow", "confluent_kafka", "deltalake", "pyarrow", "email_validator")
@@ -28,7 +28,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 HOLD = """
 import os, subprocess, sys
-from shardpost.spark.job_process import job_folder
+from shardpost.spark.job import job_folder
 with job_folder() as folder:
     (folder / "spilled").write_text("x")
     env = {"PATH": os.defpath, "TMPDIR": str(folder)}
@@ -279,7 +279,7 @@ def test_ctrl_c_reaches_nobody_but_the_command_which_ends_the_job_in_silence(
     job = f"import pathlib, signal; pathlib.Path({str(ready)!r}).touch(); signal.pause()"
     running = f"""
 from pathlib import Path
-from shardpost.spark.job_process import run_job
+from shardpost.spark.job import run_job
 try:
     run_job([{sys.executable!r}, "-c", {job!r}], env={{}}, cwd=Path())
 except KeyboardInterrupt:

@@ -13,8 +13,7 @@ from hypothesis import given, settings, strategies
 
 from shardpost.delta import parquet_files, rewritten_files, snapshots, table_log
 from shardpost.delta.object_store import Tables
-from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.snapshot_retention import latest_certain_time
+from shardpost.delta.snapshot import Snapshot, latest_certain_time
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders import pruned_histories, table_commits

@@ -18,7 +18,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
 from shardpost.locks.locks import LockedError, exclusive
 from shardpost.settings import Settings
-from shardpost.spark.job_spec import BY_DEFAULT, document_of
+from shardpost.spark.job import BY_DEFAULT, document_of
 from shardpost.spark.submit import submit
 from shardpost.topics import guards
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, configure, limit, published

@@ -14,7 +14,7 @@ from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, SweepRequest
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from shardpost.spark.job_spec import JobResult, document_of
+from shardpost.spark.job import JobResult, document_of
 from shardpost.topics.creation import apply_topics
 from tests.support.installed import installed
 from tests.support.letter_world import (

@@ -26,7 +26,7 @@ from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest, tables_of
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
-from shardpost.spark.job_spec import JobResult
+from shardpost.spark.job import JobResult
 from shardpost.topics import guards
 from tests.support import decisions
 from tests.support.at_step import at_step, killing

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.typed_rows import from_row, to_row
+from shardpost.delta.table import from_row, to_row
 from shardpost.errors import UsageError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, VIEW
 from shardpost.rebuilds.model.difference import (

@@ -16,7 +16,7 @@ from shardpost.rebuilds.model.rebuild import Progress, Rebuild, State
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, RebuildRequest, tables_of
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
-from shardpost.spark import job_spec
+from shardpost.spark import job as spark_job
 from tests.support.aged_rebuilds import drop_open
 from tests.support.at_step import at_step, killing
 from tests.support.histories import Batch, overwrite, put, snapshot, write
@@ -146,7 +146,7 @@ def test_it_reads_all_records_of_the_histories_and_not_only_the_latest(
     write(empty, [Batch(tuple(put("1", f"client{n}", "NASDAQ") for n in range(5)))])
     assert REBUILD_TABLES.unread_records(installed(empty)) == 5
     for least, is_long in ((5, True), (6, False)):
-        monkeypatch.setattr(job_spec, "LONG_RUN_RECORDS", least)
+        monkeypatch.setattr(spark_job, "LONG_RUN_RECORDS", least)
         assert REBUILD_TABLES.is_long(installed(empty)) is is_long
 
 

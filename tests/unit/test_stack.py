@@ -17,7 +17,7 @@ import pytest
 
 from shardpost.checkout import CHECKOUT
 from shardpost.embedded import airflow, daemons, demo, stack
-from shardpost.embedded.airflow_home import process_environment
+from shardpost.embedded.airflow import process_environment
 from shardpost.embedded.daemons import Daemon
 from shardpost.embedded.stack import NOTHING_UP, Part
 from shardpost.errors import ShardpostError

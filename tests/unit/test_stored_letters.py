@@ -21,7 +21,7 @@ from shardpost.dead_letters.stored_letters import (
     LettersNow,
     Standing,
 )
-from shardpost.dead_letters.sweep_partition import in_origin_order
+from shardpost.dead_letters.sweep import in_origin_order
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition

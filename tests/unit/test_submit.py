@@ -19,8 +19,8 @@ from shardpost.position_import.model.source import FileSource, Format, ImportReq
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.settings import Settings
-from shardpost.spark import class_archive, driver, submit
-from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of, request_of
+from shardpost.spark import driver, jars, submit
+from shardpost.spark.job import BY_DEFAULT, JobSpec, document_of, request_of
 from shardpost.spark.submit import job_environment, submit_command
 from shardpost.weekly_email import prepared_week
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest, Mode
@@ -200,14 +200,14 @@ COMPACTION, SWEEP, EMAIL = COMPACT_POSITIONS, SWEEP_DEAD_LETTERS, WEEKLY_EMAIL
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give an empty folder of archives in which any file is large enough."""
-    monkeypatch.setattr(class_archive, "FOLDER", tmp_path)
-    monkeypatch.setattr(class_archive, "MIN_BYTES", 4)
+    monkeypatch.setattr(jars, "ARCHIVE_FOLDER", tmp_path)
+    monkeypatch.setattr(jars, "MIN_ARCHIVE_BYTES", 4)
     return tmp_path
 
 
 def run(job: JobSpec, leaves: bytes = b"classes") -> str:
     """Run a job whose JVM leaves those bytes if asked for an archive; return what it was asked."""
-    with class_archive.read_or_create(job) as archive:
+    with jars.class_archive(job) as archive:
         if archive.dump_to:
             archive.dump_to.write_bytes(leaves)
         archive.keep()
@@ -216,15 +216,15 @@ def run(job: JobSpec, leaves: bytes = b"classes") -> str:
 
 def read_by(job: JobSpec) -> Path:
     """Return the archive that a job's JVM would read."""
-    with class_archive.read_or_create(job) as archive:
+    with jars.class_archive(job) as archive:
         return archive.path
 
 
 def test_the_first_job_makes_one_and_the_next_reads_it() -> None:
-    assert class_archive.read_options() == ()
+    assert jars.archive_options() == ()
     assert run(SWEEP) == "-XX:ArchiveClassesAtExit"
     assert run(SWEEP) == run(EMAIL) == "-XX:SharedArchiveFile"
-    assert class_archive.read_options() == (f"-XX:SharedArchiveFile={read_by(SWEEP)}",)
+    assert jars.archive_options() == (f"-XX:SharedArchiveFile={read_by(SWEEP)}",)
 
 
 def test_a_compaction_makes_a_better_one_that_all_read() -> None:
@@ -243,7 +243,7 @@ def test_after_a_compaction_no_other_job_makes_one() -> None:
 def test_what_a_jvm_without_spark_leaves_is_not_kept(folder: Path) -> None:
     run(COMPACTION, leaves=b"jvm")
     assert list(folder.iterdir()) == []
-    assert class_archive.read_options() == ()
+    assert jars.archive_options() == ()
 
 
 def test_a_folder_that_is_not_ours_to_write_is_left_alone(
@@ -263,7 +263,7 @@ def test_with_a_folder_of_settings_in_the_class_path_there_is_none(
     run(COMPACTION)
     monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
     assert run(SWEEP) == ""
-    assert class_archive.read_options() == ()
+    assert jars.archive_options() == ()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from shardpost.dead_letters.model.letters import as_record, failed_again, first_
 from shardpost.dead_letters.model.retry_policy import Outcome, delay, jitter_of
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.stored_letters import LettersNow, fold
-from shardpost.dead_letters.sweep_partition import Sweep, in_origin_order
+from shardpost.dead_letters.sweep import Sweep, in_origin_order
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings

@@ -11,10 +11,11 @@ from unittest.mock import Mock
 import pytest
 
 from shardpost.dead_letters import foreign_intake
+from shardpost.dead_letters import sweep as module
 from shardpost.dead_letters import sweep as sweep_job
-from shardpost.dead_letters import sweep_partition as module
 from shardpost.dead_letters.foreign_intake import GROUP, MOST_NAMED, naming
 from shardpost.dead_letters.model.retry_policy import Outcome, fingerprint
+from shardpost.dead_letters.sweep import PartitionReport
 from shardpost.dead_letters.sweep_job import (
     GONE,
     NAMED,
@@ -27,7 +28,6 @@ from shardpost.dead_letters.sweep_job import (
     as_json,
     for_a_person,
 )
-from shardpost.dead_letters.sweep_partition import PartitionReport
 from shardpost.errors import COULD_NOT, NEEDS_ATTENTION, ShardpostError
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition

@@ -10,8 +10,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from shardpost.alerts import history, notifier
 from shardpost.alerts.channels import Channel, Delivery
-from shardpost.alerts.model.alert import EVENT, REPORTED, Condition, Message
-from shardpost.alerts.model.firing import ALERTS, Firing
+from shardpost.alerts.model.alert import ALERTS, EVENT, REPORTED, Condition, Firing, Message
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
 from shardpost.decisions import Kind
 from shardpost.delta import storage

@@ -6,8 +6,7 @@ Names and units by the conventions of OpenMetrics; all are gauges.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shardpost.delta.table import Table, columns
-from shardpost.delta.typed_rows import Json
+from shardpost.delta.table import Json, Table, columns
 
 PREFIX = "shardpost_"
 UNITS = ("seconds", "bytes")

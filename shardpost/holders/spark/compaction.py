@@ -42,7 +42,7 @@ from shardpost.holders.spark.table_writer import TableWriter, fold_layers
 from shardpost.holders.table_commits import restored_tables
 from shardpost.installation import Installation
 from shardpost.spark import driver, kafka_source
-from shardpost.spark.job_spec import JobResult
+from shardpost.spark.job import JobResult
 from shardpost.spark.kafka_source import FewRecords, ReadRanges
 from shardpost.spark.run_size import RunSize
 from shardpost.topics import guards

@@ -39,8 +39,7 @@ from shardpost.locks import refused_runs
 from shardpost.locks.locks import LockedError
 from shardpost.logs import step
 from shardpost.spark import driver
-from shardpost.spark.job_process import is_asked_to_stop
-from shardpost.spark.job_spec import FOLLOWING, JobResult
+from shardpost.spark.job import FOLLOWING, JobResult, is_asked_to_stop
 from shardpost.spark.submit import is_local
 from shardpost.wording import counted, duration_text
 

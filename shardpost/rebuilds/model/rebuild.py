@@ -7,8 +7,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.table import Table
-from shardpost.delta.typed_rows import Int32, Json, Named, columns_of
+from shardpost.delta.table import Int32, Json, Named, Table, columns_of
 from shardpost.errors import ShardpostError, UsageError, shown
 from shardpost.holders.model.view_tables import INPUTS, REJECTED_RECORDS, SHARE_HOLDERS, VIEW
 

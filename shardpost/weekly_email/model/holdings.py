@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardpost.errors import single_line
-from shardpost.weekly_email.model.localized import number_text
-from shardpost.weekly_email.model.mail_templates import MOST_ROWS, HeldRow, StockRow
+from shardpost.weekly_email.model.mail_templates import MOST_ROWS, HeldRow, StockRow, number_text
 
 POSITION_COLUMNS = {
     "position": "Position",

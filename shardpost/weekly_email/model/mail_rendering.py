@@ -34,7 +34,6 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from shardpost.errors import UsageError, first_line, single_line
 from shardpost.weekly_email.model.email_context import mailboxes
-from shardpost.weekly_email.model.localized import Filters
 from shardpost.weekly_email.model.mail_templates import (
     FROM_NAME,
     HTML,
@@ -44,6 +43,7 @@ from shardpost.weekly_email.model.mail_templates import (
     SUBJECT,
     TEXT,
     VARIABLES,
+    Filters,
     MailTemplates,
     Source,
     Values,

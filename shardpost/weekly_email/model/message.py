@@ -24,9 +24,8 @@ from shardpost.weekly_email.model.email_context import (
     mailboxes,
 )
 from shardpost.weekly_email.model.holdings import Holdings
-from shardpost.weekly_email.model.localized import ENGLISH
 from shardpost.weekly_email.model.mail_rendering import Rendered, rendered
-from shardpost.weekly_email.model.mail_templates import MailTemplates, Values
+from shardpost.weekly_email.model.mail_templates import ENGLISH, MailTemplates, Values
 from shardpost.weekly_email.model.recipient import Recipient
 
 Rendering = Callable[[MailTemplates, str | None, Values], Rendered]

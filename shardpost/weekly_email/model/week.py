@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
-from shardpost.delta.typed_rows import Int32
+from shardpost.delta.table import Int32
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.wording import counted
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from shardpost.delta.table import Array, Table, columns
-from shardpost.delta.typed_rows import Json, columns_of
+from shardpost.delta.table import Array, Json, Table, columns, columns_of
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError, one_line
 from shardpost.instants import parse_instant
 from shardpost.weekly_email.model.email_context import Sender

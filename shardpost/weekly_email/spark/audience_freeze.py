@@ -23,15 +23,11 @@ from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_tables import audience_table
-from shardpost.weekly_email.prepared_week import (
-    PreparedWeek,
-    prepare_week,
-    require_no_collapse,
-)
+from shardpost.weekly_email.prepared_week import PreparedWeek, prepare_week, require_no_collapse
 from shardpost.weekly_email.send_plan import BATCH
 from shardpost.weekly_email.week_state import WeekState
 
-WORKER_DAEMON = "shardpost.weekly_email.spark.worker_daemon"
+WORKER_DAEMON = "shardpost.weekly_email.spark.send"
 # Shards that one machine mails in parallel, where the master is local[*]; each takes some 40 MB.
 SHARDS_AT_ONCE = 8
 

@@ -5,10 +5,11 @@ is lost, Spark runs again what has not ended of a job, and so would fence shards
 other executors. An error of Spark's, many lines long, becomes the one line that a person needs.
 """
 
+import gc
 import secrets
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 
 import pyarrow as pa
@@ -20,13 +21,13 @@ from pyspark.sql import functions as F
 
 from shardpost import logs
 from shardpost.delta.arrow_schema import schema_of
-from shardpost.delta.table import ddl_of
-from shardpost.delta.typed_rows import columns_of
+from shardpost.delta.table import columns_of, ddl_of
 from shardpost.errors import ShardpostError
-from shardpost.installation import Installation
+from shardpost.installation import Installation, opened
 from shardpost.spark import driver
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
+from shardpost.weekly_email.own_templates import TemplateSettings, templates_of
 from shardpost.weekly_email.prepared_week import PreparedWeek
 from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard
 from shardpost.weekly_email.spark.audience_freeze import WeekFrames
@@ -131,3 +132,21 @@ def send_shards(
         sent = [row.asDict() for [row] in jobs]
     lists = ("unknown_clients", "provisional")
     return [ShardReport(**row | {name: tuple(row[name]) for name in lists}) for row in sent]
+
+
+def fork_workers() -> None:
+    """Be Spark's daemon of Python workers, with what a shard's task imports in memory already.
+
+    Each worker is forked from it, and would otherwise spend a second of processor time on imports,
+    and a tenth on compiling the templates of the mail.
+    """
+    from pyspark.daemon import manager
+
+    with suppress(ShardpostError):  # another machine may have no such folder: tasks are sent them
+        templates_of(opened().values(TemplateSettings))
+    gc.freeze()  # a worker's collections leave alone what it shares with the others
+    manager()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    fork_workers()

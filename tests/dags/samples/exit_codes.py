@@ -8,7 +8,7 @@ from shardpost.errors import NEEDS_ATTENTION
 from shardpost.installation import Installation
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import DEFAULTS
-from shardpost.spark.job_spec import JobResult, JobSpec
+from shardpost.spark.job import JobResult, JobSpec
 
 SOON = {"retries": 1, "retry_delay": timedelta(seconds=0)}
 

@@ -8,7 +8,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import DEFAULTS, task_errors
-from shardpost.spark.job_spec import JobSpec
+from shardpost.spark.job import JobSpec
 
 SOON = {"retries": 1, "retry_delay": timedelta(seconds=0)}
 

@@ -11,8 +11,18 @@ import pyarrow as pa
 import pytest
 
 from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
-from shardpost.delta.table import Array, Table, columns
-from shardpost.delta.typed_rows import Int32, Json, Mark, Named, columns_of, from_row, to_row
+from shardpost.delta.table import (
+    Array,
+    Int32,
+    Json,
+    Mark,
+    Named,
+    Table,
+    columns,
+    columns_of,
+    from_row,
+    to_row,
+)
 from shardpost.maintenance.stored_tables import TABLES
 
 AT = datetime(2026, 11, 16, 12, tzinfo=UTC)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from airflow.configuration import conf, write_default_airflow_configuration_if_needed
 
-from shardpost.embedded.airflow_home import BIN, disable_schedules, process_environment
+from shardpost.embedded.airflow import BIN, disable_schedules, process_environment
 from shardpost.settings import Settings, load
 from tests.conftest import environ
 from tests.support.command_line import CommandLine
