@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markdown import markdown
 from markupsafe import Markup, escape
 
+from shardpost.checkout import CHECKOUT
 from shardpost.errors import harmless, shown
 from shardpost.page import access
 from shardpost.wording import counted, duration_text, in_bytes
@@ -203,6 +205,14 @@ def environment() -> Environment:
         "size": in_bytes,
     }
     return found
+
+
+@cache
+def runbook_html() -> Markup:
+    """Return docs/runbook.md as HTML, with a heading of level 3 for each rule."""
+    text = (CHECKOUT / "docs" / "runbook.md").read_text()
+    own = re.sub(r"\[([^]]*)\]\((?!#)[^)]*\)", r"\1", text)  # other documents are not here
+    return Markup(markdown(own, extensions=["tables", "toc"]))  # noqa: S704 - it is ours
 
 
 def _coded(text: str) -> Markup:

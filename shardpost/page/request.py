@@ -3,6 +3,7 @@
 Parameters of addresses may be empty, as a form leaves them; a page has none but its own.
 """
 
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from annotated_types import Ge, Le
 from fastapi import Depends, Form, Query, Request
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from markupsafe import Markup
 from pydantic import AfterValidator, BeforeValidator
 
 from shardpost import __version__
@@ -23,7 +25,7 @@ from shardpost.installation import Installation
 from shardpost.instants import parse_instant
 from shardpost.orchestration.connections import task_installation
 from shardpost.page import access
-from shardpost.page.rendering import HEADERS, SECTIONS, Listing, Section, environment
+from shardpost.page.rendering import HEADERS, SECTIONS, Listing, Section, environment, runbook_html
 from shardpost.weekly_email.week_status import KeptStatuses
 from shardpost.wording import json_text
 
@@ -140,6 +142,13 @@ class PageRequest(PageContext):
         book = self.installation.settings.runbook
         is_address = book.startswith(("http://", "https://"))
         return f"{book if is_address else self.url('runbook') + '#'}{rule}"
+
+    def runbook_section(self, rule: str) -> Markup:
+        """Return what our runbook says of a rule, as HTML; nothing if it has no such section."""
+        begun = runbook_html().partition(f'<h3 id="{rule}">')[2].partition("</h3>")[2]
+        section = re.split("<h[1-3]", begun, maxsplit=1)[0]
+        linked = section.replace('href="#', f'href="{self.url("runbook")}#')
+        return Markup(linked)  # noqa: S704 - it is ours
 
     def answer(
         self,

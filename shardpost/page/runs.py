@@ -30,8 +30,8 @@ from shardpost.run_requests.request_client import (
 router = APIRouter(prefix="/runs", dependencies=[sees(RUNS)])
 COLUMNS = ("key", "state", "since", "DAG", "requested by", "run")
 DECIDED = ("key", "decided", "when", "by", "DAG", "requested by", "why")
-NO_KEY = "No run is waiting or running. Ask for one below, or with `shardpost runs request`."
-NO_DECISION = "No conflict, refusal or release since then."
+NO_KEY = "No run is waiting or running."
+NO_DECISION = "No conflict, refusal or release."
 # A dispatch begins within some seconds of a request.
 REFRESH_SECONDS = 3
 

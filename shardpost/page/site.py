@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
@@ -14,12 +13,9 @@ from airflow.api_fastapi.core_api.security import get_user
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
-from markdown import markdown
-from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from shardpost.checkout import CHECKOUT
 from shardpost.errors import NotFoundError, ShardpostError, UsageError
 from shardpost.page import (
     alerts,
@@ -38,7 +34,7 @@ from shardpost.page import (
     topics,
 )
 from shardpost.page.command_form import LONGEST_FOUND
-from shardpost.page.rendering import FOLDER, HEADERS, SECTIONS, Link, environment
+from shardpost.page.rendering import FOLDER, HEADERS, SECTIONS, Link, environment, runbook_html
 from shardpost.page.request import CurrentRequest, Memory, PageContext
 from shardpost.wording import counted
 
@@ -74,14 +70,7 @@ for part in (
 @router.get("/runbook")
 def runbook(visit: CurrentRequest) -> Response:
     """Show the runbook, a section for each rule."""
-    return visit.answer("runbook.html", text=_runbook())
-
-
-@cache
-def _runbook() -> Markup:
-    text = (CHECKOUT / "docs" / "runbook.md").read_text()
-    own = re.sub(r"\[([^]]*)\]\((?!#)[^)]*\)", r"\1", text)  # the other documents are not here
-    return Markup(markdown(own, extensions=["tables", "toc"]))  # noqa: S704 - it is ours
+    return visit.answer("runbook.html", text=runbook_html())
 
 
 @router.get("/static/{version}/{name}")

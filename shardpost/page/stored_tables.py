@@ -37,7 +37,7 @@ SNAPSHOTS = (
     *("snapshot", "committed", "up to date at", "country"),
     *("positions", "holders", "rejected", "records read", "leaves within a day"),
 )
-NO_TABLE = "No table yet: `shardpost compact`, or the DAG compact_positions, makes them."
+NO_TABLE = "No table yet: run the DAG compact_positions."
 MOST_LINES = 6
 
 
@@ -133,7 +133,7 @@ def rebuilds(visit: CurrentRequest) -> Response:
         found = list_described(visit.installation.tables)
     rows = [_rebuild_row(one) for one in reversed(found)][:ROWS_OF_A_PAGE]
     columns = ("rebuild", "state", "country", "from", "tables", "started", "by", "behind")
-    empty = "No rebuild yet: `shardpost rebuild start`, or the DAG rebuild_tables, begins one."
+    empty = "No rebuild yet: run the DAG rebuild_tables."
     current = found[-1] if found and found[-1]["state"] not in GONE else None
     listing = Listing(columns, rows, empty)
     run = _run_at_work(visit) if current else None
@@ -155,7 +155,7 @@ def _rebuild_row(one: dict[str, Any]) -> tuple[Any, ...]:
     return (one["rebuild"], one["state"], *more)
 
 
-DIFFERENCES = ("of", "equal", "changed", "only in the old", "only in the new", "share that differs")
+DIFFERENCES = ("keys", "equal", "changed", "only old", "only new", "differ")
 
 
 @router.get("/diff")

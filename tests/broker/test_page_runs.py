@@ -48,7 +48,7 @@ def test_a_run_is_asked_for_seen_in_conflict_and_released(
         assert f"expected run another, found {started}, which came since" in other_run
         said = page.send(on, "runs/release", key=KEY, why="it hangs")
         assert f"released: {KEY}; run {started}" in said
-        assert "The key is free" in page.get("runs/key", key=KEY)
+        assert "The next request with this key runs" in page.get("runs/key", key=KEY)
     assert commands_in_force(installed(askable).kafka) == []
     found = [(one.kind, one.who) for one, _ in decisions.list_all(askable)]
     assert found == [(Kind.CONFLICT, "shardpost"), (Kind.RELEASED, "anna")]
