@@ -22,6 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 from shardpost import letters
 from shardpost.embedded import daemons, stack
 from shardpost.embedded.airflow import disable_schedules
+from shardpost.installation import Installation
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings, load
 from shardpost.watch.watch import watch_once
@@ -122,6 +123,7 @@ class Story:
 
     def __init__(self, settings: Settings, say: Say) -> None:
         self._settings, self._say = settings, say
+        self._installation = Installation(settings)
         self._shardpost = CommandLine(settings.environ())
         self._now = datetime.now(UTC)
         self._chance = random.Random(31)  # noqa: S311 - the same story each time
@@ -132,7 +134,7 @@ class Story:
 
     def play(self) -> None:
         """Play all of it."""
-        self._producer = self._settings.producer()
+        self._producer = self._installation.kafka.producer()
         self._begin()
         self._trade(40)
         self._compact()
@@ -200,14 +202,14 @@ class Story:
                 shard = partition_of(CUT_OFF, self._settings.partitions)
                 others = [str(one) for one in range(self._settings.partitions) if one != shard]
                 self._run("email", *options, "--shards", ",".join(others), codes=(0, 3))
-                with closing(Ledger(self._settings, week, shard)) as ledger:
+                with closing(Ledger(self._installation, week, shard)) as ledger:
                     ledger.open()
                     ledger.write([LedgerEntry(CUT_OFF, DeliveryState.SENDING, "<cut@off>")])
             self._run("email", *options, codes=(0, NEEDS_A_PERSON))
 
     def _fail(self) -> None:
         """Let a service fail at orders: letters that are parked, retried, decided upon, waiting."""
-        admin = self._settings.admin()
+        admin = self._installation.kafka.admin()
         admin.create_topics([NewTopic(ORDERS, 4, 1)])[ORDERS].result(30)
         ago = timedelta(days=2)
         for number in range(48):
@@ -247,8 +249,8 @@ class Story:
         return done.stdout
 
     def _watch(self) -> None:
-        seen = watch_once(self._settings, datetime.now(UTC))
-        self._say(f"watch: {len(seen.found.measures)} values, {len(seen.found.conditions)} alerts")
+        seen = watch_once(self._installation, datetime.now(UTC)).observations
+        self._say(f"watch: {len(seen.measures)} values, {len(seen.conditions)} alerts")
 
     def _buy(self, client: str, ticker: str, exchange: str, at: datetime) -> None:
         self._put_position(f"P-{next(self._numbers)}", client, ticker, exchange, at)
