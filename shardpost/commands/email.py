@@ -201,7 +201,7 @@ def _dry_run_document(result: Mapping[str, Any], lists: "DryRunLists") -> Iterat
 @click.option("--open", "is_opened", is_flag=True, help="Show the HTML in a browser.")
 @AS_JSON
 def preview_command(client: str, week: str, is_opened: bool) -> int:
-    """Print one client's e-mail of a week: as it was sent, or as a run of now would send it.
+    """Print one client's e-mail of a week: as it was sent, or as a run would send it now.
 
     Headers and text; `--json` has the HTML as well. Nothing is sent, and nothing is written.
     """

@@ -177,7 +177,7 @@ def unsubscribe_token_command() -> None:
 @click.argument("token", type=KEY)
 @AS_JSON
 def verify_command(client: str, token: str) -> int:
-    """Tell whether a token was made for that client, by a secret of SHARDPOST_UNSUBSCRIBE_SECRET.
+    """Check that a token was made for a client with a secret of SHARDPOST_UNSUBSCRIBE_SECRET.
 
     Exit code 0: genuine; 1: not.
     """

@@ -121,7 +121,7 @@ def first_line(error: str | None, longest: int) -> str:
 @click.argument("letter_id", type=KEY, metavar="ID")
 @AS_JSON
 def show_command(letter_id: str) -> int:
-    """Print one letter: its headers, its value, its life so far, and its retries."""
+    """Print one letter: its headers, its value, its history, and its retries."""
     from shardpost.dead_letters.letter_details import describe
 
     details = describe(opened(), letter_id).as_json()

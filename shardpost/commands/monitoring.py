@@ -49,7 +49,7 @@ NO_CHANNEL = (
 
 @click.group()
 def alerts_command() -> None:
-    """List what is firing and who was told, silence it, try the channels."""
+    """List what is firing and who was notified, silence it, try the channels."""
 
 
 @alerts_command.command("test")
@@ -76,7 +76,7 @@ def test_command() -> int:
 @alerts_command.command("list")
 @AS_JSON
 def list_command() -> int:
-    """List what is firing: since when, which channels were told, and until when it is silenced.
+    """List what is firing: since when, which channels were notified, and until when it is silenced.
 
     By the last look of `watch_kafka`, and by failed tasks. Secrets of channels are not shown.
     """
@@ -113,7 +113,7 @@ def _firing_lines(one: "Firing", now: datetime) -> Iterator[str]:
 @NEEDED_WHY
 @BY
 def silence_command(key: str, duration: timedelta, why: str, by: str) -> int:
-    """Silence what is firing under KEY for that time.
+    """Silence what is firing under KEY for a time.
 
     Meanwhile channels are told only that it ended or became worse; afterwards, if it still fires,
     they are told again. `shardpost alerts list` prints KEY and the silence. Who silenced it, and
@@ -127,7 +127,7 @@ def silence_command(key: str, duration: timedelta, why: str, by: str) -> int:
 @NEEDED_WHY
 @BY
 def unsilence_command(key: str, why: str, by: str) -> int:
-    """End a silence: what still fires under KEY is told again at the next look."""
+    """End a silence: what still fires under KEY is sent again at the next check."""
     return _silence(key, timedelta(), by, why)
 
 

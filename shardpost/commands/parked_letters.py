@@ -183,7 +183,7 @@ def _plan_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None
 )
 @parked_options
 def redrive_command(options: ParkedOptions, value: str | None, again: bool) -> int:
-    """Send parked letters back to their retry topic: print the plan, or do it with --apply.
+    """Send parked letters back to their retry topic: print the plan, or carry it out with --apply.
 
     An exhausted letter has one more attempt; if that fails, it is parked again. Exit code 3: done,
     and some of the selected letters were refused.
@@ -225,7 +225,7 @@ def new_value_of(text: str) -> bytes:
 @click.command("discard")
 @parked_options
 def discard_command(options: ParkedOptions) -> int:
-    """Give parked letters up for good: print the plan, or do it with --apply.
+    """Discard parked letters for good: print the plan, or carry it out with --apply.
 
     Exit code 3: done, and some of those named by --id were refused.
     """

@@ -86,7 +86,7 @@ def rebuild_command() -> None:
 @BY
 @AS_JSON
 def start_command(country: str | None, source: str, tables: str | None, by: str) -> int:
-    """Rebuild the tables while the old ones stay in use, or go on where a run was killed.
+    """Rebuild the tables while the old ones stay in use, or continue a killed run.
 
     They are computed at the newest snapshot, and topped up after each compaction until they are
     swapped or dropped. Readers do not see them until then.
@@ -153,7 +153,7 @@ def confirm_request(question: str) -> None:
 @BY
 @AS_JSON
 def swap_command(max_changed: str | None, why: str, by: str) -> int:
-    """Put the rebuilt tables in use, by one commit, and publish the holders whose list changed.
+    """Put the rebuilt tables in use, in one commit, and publish the holders whose list changed.
 
     The tables before are kept for a rollback. A mail run that is under way stays with the snapshot
     that it froze. Exit code 3: more differs than --max-changed allows; nothing was swapped.
@@ -169,7 +169,7 @@ def swap_command(max_changed: str | None, why: str, by: str) -> int:
 @BY
 @AS_JSON
 def rollback_command(why: str, by: str) -> int:
-    """Put the tables before the swap in use again, with all that came since, by one commit."""
+    """Put the former tables in use again, with all that came since, in one commit."""
     confirm_request(
         "Put the tables before the swap in use again, and publish the holders whose list changed?"
     )
@@ -182,7 +182,7 @@ def rollback_command(why: str, by: str) -> int:
 @BY
 @AS_JSON
 def drop_command(why: str, by: str) -> int:
-    """Give up the tables that are not in use.
+    """Drop the tables that are not in use.
 
     Before a swap these are the rebuilt tables. After it they are the old ones, and a rollback is
     no longer possible. Files that kept snapshots use remain until those snapshots expire

@@ -81,7 +81,7 @@ def _sizes_text(found: "list[TableSize]") -> str:
     help="Which engine is to read the tables.",
 )
 def views_command(engine: str) -> int:
-    """Print views by which another engine reads the tables right: SQL, or Python for Polars.
+    """Print views with which other engines read the tables correctly: SQL, or Python for Polars.
 
     A table's rows are not its current state, even read through Delta: `share_holders` has several
     of a client, and `positions` lacks the changes that are in its history, `position_events`, and

@@ -342,5 +342,5 @@ def _race(where: Address) -> None:
         raise ShardpostError(
             f"object store {where.name}: expected one winner of {_WRITERS} that put one key at once"
             f" with If-None-Match, found {winners} of {len(names)} keys: it would lose commits"
-            " without a word; use a store with conditional puts (docs/tables.md#on-an-object-store)"
+            " without a word; use a store with conditional puts (docs/tables.md#object-stores)"
         )

@@ -47,11 +47,11 @@ METRICS: dict[str, Metric] = {
         Metric("behind_seconds", "Age of the oldest record that a group has not read", GROUP_TOPIC),
         Metric(
             "read_until_offset",
-            "End offset of a partition of which a group has read all records, though it has"
+            "End offset of a partition that a group has read completely, although it has"
             " committed a lower offset",
             GROUP_PARTITION,
         ),
-        Metric("audit_findings", "What the audit of Kafka found", ("severity",)),
+        Metric("audit_findings", "Findings of the audit of Kafka", ("severity",)),
         Metric(
             "snapshot_age_seconds",
             "Time since a compaction last read the input topics to their ends",
@@ -69,32 +69,34 @@ METRICS: dict[str, Metric] = {
         Metric("rejected_records", "Records rejected in all, up to the newest snapshot"),
         Metric("letters", "Dead letters that are waiting for a retry, or parked", ("state",)),
         Metric(
-            "letter_age_seconds", "Since the oldest dead letter of a state is in it", ("state",)
+            "letter_age_seconds",
+            "Seconds since the oldest dead letter of a state entered it",
+            ("state",),
         ),
         Metric(
             "letter_overdue_seconds",
-            "Since the retry of a waiting dead letter has been due, of the one due for longest",
+            "Seconds since the most overdue retry of a waiting dead letter was due",
         ),
         Metric("letters_held", "Due dead letters that are held: too many have the same error"),
         Metric(
             "emails",
-            "Clients of a week by the state of their e-mail, of the two weeks frozen last",
+            "Clients of a week by the state of their e-mail; the two weeks frozen last",
             ("week", "state"),
         ),
         Metric(
             "emails_late",
-            "Clients whom records concern that came after the freeze of a week: not mailed, or with"
-            " other positions; of the two weeks frozen last",
+            "Clients with records read after the freeze of a week: not mailed, or with other"
+            " positions; the two weeks frozen last",
             ("week",),
         ),
         Metric("runs", "Accepted run requests whose runs have not ended", ("state",)),
-        Metric("run_age_seconds", "Since the oldest command whose run has not ended was written"),
+        Metric("run_age_seconds", "Seconds since the oldest command whose run has not ended"),
         Metric(
             "run_conflicts",
             "Run requests of the last SHARDPOST_REQUEST_DAYS that were a conflict, and did not run",
         ),
         Metric("table_rows", "Rows of a table", ("table",)),
-        Metric("table_files", "Files of a table, of all versions that are kept", ("table",)),
+        Metric("table_files", "Files of a table, in all kept versions", ("table",)),
         Metric("table_bytes", "Size of a table, with its log", ("table",)),
         Metric("disk_free_bytes", "Free space where the tables are"),
         Metric("source_up", "1 if this could be measured, else 0", ("source",)),

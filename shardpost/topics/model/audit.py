@@ -175,8 +175,8 @@ STATES = (
         severity=Severity.LOSS,
         is_so=lambda _, one: one.leader < 0,
         expected="a leader of each partition",
-        why="nothing can be read from them or written to them, and what they hold is lost with the"
-        " disks of the brokers that are away",
+        why="nothing can be read or written, and records are lost if the disks of the missing"
+        " brokers are",
     ),
     _State(
         rule="under-min-insync",
@@ -192,7 +192,7 @@ STATES = (
             one.leader >= 0 and _least(topic, one) <= len(one.in_sync) < len(one.replicas)
         ),
         expected="all replicas in sync",
-        why="with another broker away, they cannot be written to any more, or are lost",
+        why="with one more broker down, writes stop, or records are lost",
     ),
 )
 

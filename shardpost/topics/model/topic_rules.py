@@ -41,7 +41,7 @@ class _Rule(NamedTuple):
 _RULES = {
     POLICY: _Rule(
         "cleanup-policy",
-        "Kafka removes records by another rule than the one that this topic is used by",
+        "Kafka removes records by another rule than this topic needs",
         Severity.LOSS,
     ),
     "retention.ms": _Rule(
@@ -53,18 +53,18 @@ _RULES = {
         "a reader that is behind for longer misses tombstones: what was closed stays open",
     ),
     "min.compaction.lag.ms": _Rule(
-        "compaction-lag", "changes in between are gone before they are read"
+        "compaction-lag", "superseded records may be removed before they are read"
     ),
     LARGEST: _Rule("message-size", "records that are larger are refused"),
     TIMESTAMPS: _Rule(
-        "timestamp-type", "its times are those of another clock than they are read by"
+        "timestamp-type", "its timestamps come from another clock than its readers expect"
     ),
     UNCLEAN: _Rule(
         "unclean-election",
-        "a replica that is behind may become leader: what it did not have is lost",
+        "a replica that is behind may become leader: records that it lacks are lost",
     ),
 }
-_OTHER = _Rule("other-setting", "it was declared otherwise", Severity.DRIFT)
+_OTHER = _Rule("other-setting", "it differs from its declaration", Severity.DRIFT)
 SETTING_RULES = (*_RULES.values(), _OTHER)
 
 
