@@ -207,7 +207,7 @@ def drop(tables: Tables, numbers: Collection[int]) -> None:
 
     Others go on committing meanwhile. VersionExistsError if one always is first.
     """
-    from shardpost.delta import row_files  # who only reads does without Parquet
+    from shardpost.delta import row_files  # readers do not need Parquet
 
     row_files.remove(tables, SNAPSHOTS, NUMBER, numbers)
 
@@ -222,7 +222,7 @@ def note_transaction(tables: Tables, application: str, version: int) -> None:
 
 
 def _change(tables: Tables, make: "Callable[[RowTable], None]", what: str) -> None:
-    from shardpost.delta import row_files  # who only reads does without Parquet
+    from shardpost.delta import row_files  # readers do not need Parquet
 
     try:
         row_files.change(tables, SNAPSHOTS, NUMBER, make)

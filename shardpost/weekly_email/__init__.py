@@ -1,1 +1,1 @@
-"""The weekly e-mail: to each client, once, its positions as of the week's end."""
+"""The weekly e-mail: one per client, listing its positions as of the end of the week."""

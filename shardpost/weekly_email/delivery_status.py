@@ -1,8 +1,8 @@
-"""The delivery status of a week, from its audience and its ledger: no JVM, no writes.
+"""The delivery status of a week, from its audience and ledger, read without a JVM.
 
-`email` counts with it at its end, and `emails` at any time. The audience is as it was frozen, or of
-an early week as of now. Records that came after a week was frozen, and are of before its end, mail
-nobody: the frozen audience is compared with what the newest snapshot says as of the same instant.
+`email` counts with it when it ends, `emails` at any time. The audience is the frozen one, or for an
+early week the current one. Records that arrive after the freeze but belong before the week's end
+cause no e-mail: the frozen audience is compared with the newest snapshot as of the same instant.
 """
 
 from collections import defaultdict
@@ -41,13 +41,13 @@ from shardpost.weekly_email.week_state import WeekState
 if TYPE_CHECKING:
     from shardpost.holders.spark.held_positions import LatePositions
 
-# Why a client is open of which the ledger says nothing.
+# Why a client without a ledger entry is open.
 NOT_MAILED = "not mailed yet"
 
 
 @dataclass(frozen=True)
 class ShardAudience:
-    """The clients of one shard, and of an early week why no mail can be written to some yet."""
+    """The clients of one shard; for an early week, also why some cannot be mailed yet."""
 
     clients: list[str] = field(default_factory=list)
     without_contact: dict[str, str] = field(default_factory=dict)
@@ -55,20 +55,20 @@ class ShardAudience:
 
 @dataclass(frozen=True)
 class EarlyAudience:
-    """The audience of a week that was begun early and is not frozen: who held as of an instant."""
+    """The audience of an early, unfrozen week: the holders as of an instant."""
 
     source: Snapshot
     as_of: datetime
 
     @property
     def snapshot(self) -> int:
-        """The number of the snapshot that it is of, named as a frozen week names it."""
+        """The number of its snapshot, under the name that a frozen week has for it."""
         return self.source.number
 
     def members(
         self, tables: Tables, client: str | None = None
     ) -> Iterator[tuple[str, str | None]]:
-        """Yield the clients, or the one, and why no mail can be written to it yet."""
+        """Yield the clients, or only that one, and why each cannot be mailed yet."""
         from shardpost.holders.spark.held_positions import holding_clients  # imports PySpark
 
         for batch in holding_clients(tables, self.source, self.as_of, client):
@@ -81,9 +81,9 @@ WeekAudience = FrozenWeek | EarlyAudience | None
 
 
 def audience_of(state: WeekState, now: datetime) -> WeekAudience:
-    """Return the audience of a week; None if no run has begun it.
+    """Return the audience of a week, or None if no run has started it.
 
-    Of an early week it is the one that a run of now would have, of the newest snapshot.
+    For an early week it is what a run would use now, from the newest snapshot.
     """
     if state.frozen or not state.is_begun:
         return state.frozen
@@ -93,7 +93,7 @@ def audience_of(state: WeekState, now: datetime) -> WeekAudience:
 
 @dataclass(frozen=True)
 class ListedClient:
-    """A client that is in a state, and why."""
+    """A client's state and the reason."""
 
     client: str
     shard: int
@@ -102,9 +102,9 @@ class ListedClient:
 
 @dataclass(frozen=True)
 class WeekStatus:
-    """A week, its audience (None if no run has begun it), and the partitions of its ledger.
+    """A week, its audience (None if no run has started it), and the partitions of its ledger.
 
-    `closed` is how it was closed, if it was: then the ledger has nothing of it.
+    `closed` is set if the week was closed; its ledger records are gone then.
     """
 
     state: WeekState
@@ -119,17 +119,17 @@ class WeekStatus:
 
     @property
     def installation(self) -> Installation:
-        """Where its ledger and its tables are."""
+        """The settings that locate its ledger and tables."""
         return self.state.installation
 
     def by_shard(
         self, chosen: Sequence[int] | None = None, *, wait: bool = False
     ) -> list[ShardStatus]:
-        """Return the status of each shard, or of the chosen ones; without an audience none is open.
+        """Return the status of all or the chosen shards; without an audience no client is open.
 
-        `unknown` includes the clients that are being sent at this moment. With `wait` it is up to
-        the ledger's end, else up to the first transaction that is open. ShardpostError if the
-        audience was frozen with another number of partitions.
+        `unknown` includes the clients being mailed right now. With `wait` it reads to the end of
+        the ledger, else to the first open transaction. Raises ShardpostError if the audience was
+        frozen with a different number of partitions.
         """
         shards = range(self.partitions) if chosen is None else chosen
         audience = self._audience()
@@ -153,9 +153,9 @@ class WeekStatus:
         return ask_shards(self.installation, shards, status, wait=wait)
 
     def in_state(self, state: str, chosen: Sequence[int] | None = None) -> Iterator[ListedClient]:
-        """Yield who is in one of the states that are counted, and why; by shard and client.
+        """Yield the clients in a counted state, with the reason, ordered by shard and client.
 
-        Of each shard, or of the chosen ones; of a closed week nobody.
+        All shards or the chosen ones; nothing for a closed week.
         """
         if self.closed is not None:
             return
@@ -175,7 +175,7 @@ class WeekStatus:
                 yield ListedClient(client, shard, reason)
 
     def why_open(self, client: str) -> str | None:
-        """Return why a member of the audience is open yet; None if it is no known member."""
+        """Return why an audience member is still open, or None for an unknown client."""
         match self.audience:
             case FrozenWeek(audience_erased_at=None) as frozen:
                 if FrozenWeeks(self.installation.tables).member(frozen, client):
@@ -186,9 +186,9 @@ class WeekStatus:
         return None
 
     def _audience(self) -> Callable[[int], ShardAudience]:
-        """Return what gives the audience of a shard; an erased one has no members.
+        """Return a function that reads the audience of a shard; an erased audience is empty.
 
-        The clients of a frozen week are read shard by shard, so not all are in memory at once.
+        A frozen week is read shard by shard, so that not all clients are in memory at once.
         """
         match self.audience:
             case FrozenWeek(audience_erased_at=None) as frozen:
@@ -210,9 +210,9 @@ POSITION_FIELDS = tuple(name for name, _ in POSITION)
 
 
 def find_late(installation: Installation, frozen: FrozenWeek) -> LateClients | None:
-    """Return whom late records concern, by the newest snapshot; None if that is not known.
+    """Return the clients affected by late records in the newest snapshot, or None if unknown.
 
-    That is so once the audience was erased, or the history of the week's end was pruned.
+    It is unknown once the audience was erased or the history at the week's end was pruned.
     """
     newest = snapshots.newest(installation.tables)
     if newest is None or frozen.audience_erased_at is not None:
@@ -245,7 +245,7 @@ def _compared(installation: Installation, frozen: FrozenWeek, late: "LatePositio
             week = IsoWeek.parse(frozen.week)
             entries = ShardLedger(installation.kafka, week, shard).entries()
             erased = {entry.id for entry in entries if entry.state and entry.is_erased}
-            # Who was a member, and was erased, is not missed.
+            # A member that was erased is not counted as missed.
             missed |= {name for name in strangers if LedgerId.erased(name) not in erased}
     return LateClients(tuple(sorted(missed)), tuple(sorted(changed)))
 
@@ -261,7 +261,7 @@ def _by_client(rows: Iterable[tuple[str, ...]]) -> dict[str, int]:
 def _mailed(
     tables: Tables, frozen: FrozenWeek, keys: pa.ChunkedArray | None
 ) -> Iterator[tuple[str, ...]]:
-    """Yield (client, position, …) of the audience, of those positions; None: of all."""
+    """Yield (client, position, …) of the audience for those positions, or for all if None."""
     for batch in FrozenWeeks(tables).positions(frozen):
         flat = pc.list_flatten(batch.column("positions"))
         clients = batch.column("client").cast(pa.string())

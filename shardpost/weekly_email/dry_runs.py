@@ -1,12 +1,11 @@
-"""What a run of now would do to each client, as lists in a file of Parquet.
+"""What a run would do now to each client, as lists in a Parquet file.
 
-Command, log and page read it. Each group of rows is of one list: so a page of a list is in one or
-two of them. What the lists are of is JSON in the file's metadata. A person gets them as text.
+The command, the log and the page read it. Each row group holds one list, so a page of a list is in
+one or two groups. The file's metadata describe the lists as JSON. People get them as text.
 
-The lists of the last dry run of each week are kept for who looks at them page by page: beside the
-tables, a folder per week and run, in it a file per group of shards. They have addresses and
-holdings, so they go with the audience of the week, and all of them when a client is erased: a dry
-run is soon made again.
+The lists of the last dry run of each week are kept for paging: beside the tables, a folder per week
+and run with a file per group of shards. They contain addresses and holdings, so they are deleted
+with the week's audience, and all of them when a client is erased: a dry run is cheap to repeat.
 """
 
 import json
@@ -42,37 +41,37 @@ class DryRunList(StrEnum):
     RECIPIENTS = "recipients"
     SUPPRESSED = "suppressed"
     FAILED = "failed"
-    UNCHANGED = "unchanged"  # would stay what it is: got one, held, or open
-    NEW = "new"  # gets one this week, and got none in the week compared with
+    UNCHANGED = "unchanged"  # would not change: mailed already, held, or open
+    NEW = "new"  # would get one this week and got none in the week compared with
     LEFT = "left"  # the reverse
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """What its lines say of a client: these columns of `LINES`."""
+        """The columns of `LINES` in this list."""
         if self is DryRunList.RECIPIENTS:
             return ("client", "shard", "email", "positions")
         return ("client",) if self in COMPARED else ("client", "shard", "reason")
 
 
-# The lists in comparison with another week.
+# The lists that compare with another week.
 COMPARED = (DryRunList.NEW, DryRunList.LEFT)
-# What is said of the clients of a list.
+# The heading of each list.
 MEANS = {
     DryRunList.RECIPIENTS: "would get an e-mail",
     DryRunList.SUPPRESSED: "would be suppressed",
     DryRunList.FAILED: "would fail",
-    DryRunList.UNCHANGED: "would stay as they are",
+    DryRunList.UNCHANGED: "would not change",
     DryRunList.NEW: "are new",
     DryRunList.LEFT: "have left",
 }
-# A client in a list; what lines of that list do not say is null.
+# A client in a list; columns that the list does not use are null.
 LINES = (
     *columns("list STRING, client STRING, shard INT, reason STRING, email STRING"),
     ("positions", Array("STRING")),
 )
 LINES_SCHEMA = schema_of(LINES)
 
-# The file's name in the folder of a job.
+# The name of the file in a job's folder.
 NAME = "dry_run.parquet"
 # Lines that are read together.
 GROUP = 2_000
@@ -80,7 +79,7 @@ _ABOUT = "dry_run"
 
 
 def write(path: Path, lines: Iterable[dict[str, Any]], about: Mapping[str, Any]) -> None:
-    """Write rows of `LINES`, and what they are of; needs memory for a few groups of them."""
+    """Write rows of `LINES` and their description, with a few row groups in memory."""
     waiting: dict[str, list[dict[str, Any]]] = {kind: [] for kind in DryRunList}
     with pq.ParquetWriter(path, LINES_SCHEMA, compression="zstd") as file:
         for line in lines:
@@ -96,7 +95,7 @@ def write(path: Path, lines: Iterable[dict[str, Any]], about: Mapping[str, Any])
 
 @dataclass(frozen=True)
 class DryRunLists:
-    """The lists of a dry run, in a file for each group of shards, and what they are of."""
+    """The lists of a dry run, a file for each group of shards, and their description."""
 
     about: Mapping[str, Any]
     files: Sequence[pq.ParquetFile]
@@ -109,15 +108,15 @@ class DryRunLists:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many lines each list has."""
+        """The number of lines in each list."""
         return {str(kind): self.count(kind) for kind in DryRunList}
 
     def count(self, kind: DryRunList, search: str = "") -> int:
-        """Return how many lines of a list have a client with that in its id."""
+        """Return how many lines of a list have a client id that contains that text."""
         return sum(len(rows) for _, _, rows in self._found(kind, search))
 
     def lines(self, kind: DryRunList, search: str = "", first: int = 0) -> Iterator[Any]:
-        """Yield those lines from one on: the fields of the list, or the client if it is all."""
+        """Yield those lines from an index on: the list's fields, or just the client."""
         for file, group, rows in self._found(kind, search):
             if first < len(rows):
                 chosen = pa.array(rows[first:], pa.int64())
@@ -128,7 +127,7 @@ class DryRunLists:
     def _found(
         self, kind: DryRunList, search: str
     ) -> Iterator[tuple[pq.ParquetFile, int, Sequence[int]]]:
-        """Yield the groups of rows of a list, and which of their rows have such a client."""
+        """Yield the row groups of a list, and which of their rows match."""
         for file in self.files:
             for group in range(file.num_row_groups):
                 known = file.metadata.row_group(group)
@@ -144,7 +143,7 @@ class DryRunLists:
 def text_lines(
     result: Mapping[str, Any], lists: DryRunLists, most: int | None = None
 ) -> Iterator[str]:
-    """Yield the lines of a dry run's text; `most` is how many clients a list names, None for all.
+    """Yield a dry run as lines of text, with at most `most` clients per list (None: all).
 
     `result` is the dry run's.
     """
@@ -165,7 +164,7 @@ def text_lines(
 
 
 def summary(result: Mapping[str, Any]) -> str:
-    """Return in words how many clients are in which list."""
+    """Return a sentence with the number of clients in each list."""
     counts = result["counts"]
     parts = [
         f"{counts[kind]} {what}"
@@ -191,14 +190,14 @@ def _text(line: Any) -> str:
             return f"{shown(line['client'])}, shard {line['shard']}: {line['reason']}"
 
 
-# No table of Delta's, but where one would be.
+# Not a Delta table, but stored beside the tables.
 FOLDER = Table("dry_runs", ())
 
 
 def keep(tables: Tables, week: PreparedWeek, run: str, lists: Path) -> None:
-    """Keep the lists of a run, which are in that file, in place of those of the week's others.
+    """Keep the lists of a run in place of those of the week's earlier runs.
 
-    Not if a client was erased since the week was prepared: it may be in them.
+    Skipped if a client was erased since the week was prepared, since it may be in the lists.
     """
     name = str(week.iso_week)
     folder = f"{name}/{re.sub(r'[^A-Za-z0-9_.-]+', '-', run)}"
@@ -208,7 +207,7 @@ def keep(tables: Tables, week: PreparedWeek, run: str, lists: Path) -> None:
     part = f"{folder}/{shard_text(week.shards)}.parquet"
     storage.make_folder_of(tables, FOLDER, part)
     system, path = storage.folder(tables, FOLDER, part)
-    # Under its name it is whole, wherever a run is killed.
+    # Renamed last: a file with its final name is complete even if a run is killed.
     fs.copy_files(str(lists), f"{path}.new", destination_filesystem=system)
     system.move(f"{path}.new", path)
     if snapshots.current(tables).erased_in != week.snapshot.erased_in:
@@ -216,9 +215,9 @@ def keep(tables: Tables, week: PreparedWeek, run: str, lists: Path) -> None:
 
 
 def find(tables: Tables, week: IsoWeek) -> DryRunLists | None:
-    """Return the last dry run of a week, by the groups of shards that are done; None if none is.
+    """Return the last dry run of a week from its finished groups of shards, or None.
 
-    `about` has the `counts` of its lists, and `shards` for each group.
+    `about` has the `counts` of the lists and the `shards` of each group.
     """
     system, path = storage.folder(tables, FOLDER, str(week))
     found = system.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
@@ -241,13 +240,13 @@ def forget(tables: Tables) -> None:
 def forget_old(tables: Tables, now: datetime, days: float) -> None:
     """Delete the lists of the weeks that ended more than so many days ago."""
     for name in _folders(tables, ""):
-        with suppress(UsageError):  # a folder that is named for no week is not ours
+        with suppress(UsageError):  # a folder not named for a week is not ours
             if now - IsoWeek.parse(name).end > timedelta(days=days):
                 storage.delete_folder(tables, FOLDER, name)
 
 
 def _folders(tables: Tables, inside: str) -> list[str]:
-    """Return the folders within one, by their paths below all."""
+    """Return the subfolders by their paths below the root."""
     system, path = storage.folder(tables, FOLDER, inside)
     infos = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
     names = (info.base_name for info in infos if info.type == fs.FileType.Directory)

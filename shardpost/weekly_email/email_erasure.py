@@ -1,10 +1,11 @@
-"""The erasure of one client from the audiences and from the ledger.
+"""Erasure of one client from the audiences and the ledger.
 
-The files of all kept weeks that have it are written anew without it, in one commit of the week's
-table; then the old ones leave the disk. A run that is killed in between is continued by the next.
+In all kept weeks, the files that contain the client are rewritten without it, in one commit of the
+week's table; then the old files are deleted. If a run is killed in between, the next one continues.
 
-What the ledger says of it is put under a hash of the client. That a mail was sent must stay: else
-the client could be mailed again. Its id, and reasons, which often have its address, must not.
+Its ledger records are moved under a hash of the client. The fact that a mail was sent must be kept,
+else the client could be mailed again. Its id, and the reasons, which often contain its address,
+must not.
 """
 
 import uuid
@@ -45,9 +46,9 @@ from shardpost.weekly_email.model.week_tables import AUDIENCES, audience_table
 
 @dataclass(frozen=True)
 class AudienceOfClient:
-    """A week whose audience, in that folder, is to be written anew, or an interrupted run began to.
+    """A week whose audience in that folder is to be rewritten, or is partly rewritten.
 
-    `files` have the client; `left` are files on the disk that no run reads.
+    `files` contain the client; `left` are files on the disk that no run reads.
     """
 
     week: IsoWeek
@@ -58,7 +59,7 @@ class AudienceOfClient:
 
 
 def find_in_audiences(tables: Tables, client: str) -> list[AudienceOfClient]:
-    """Return the weeks in which something of the client is left, as it is now."""
+    """Return the weeks that still contain data of the client."""
     on_disk, found = {*storage.folder_names(tables, AUDIENCES)}, []
     for frozen in FrozenWeeks(tables).with_audience():
         folder, week = frozen.audience, IsoWeek.parse(frozen.week)
@@ -75,7 +76,7 @@ def find_in_audiences(tables: Tables, client: str) -> list[AudienceOfClient]:
 
 
 def erase_from_audience(tables: Tables, client: str, audience: AudienceOfClient) -> None:
-    """Rewrite a week's audience without the client; no run may freeze or mail it meanwhile."""
+    """Rewrite a week's audience without the client while no run freezes or mails it."""
     table = audience_table(audience.folder)
     if audience.files:
 
@@ -89,7 +90,7 @@ def erase_from_audience(tables: Tables, client: str, audience: AudienceOfClient)
 
 
 def erase_unfrozen(tables: Tables, client: str, *, dry_run: bool) -> set[str]:
-    """Remove the audiences that no week has, unless `dry_run`; return whose had the client."""
+    """Remove audiences without a week unless `dry_run`; return those with the client."""
     weeks = FrozenWeeks(tables)
     left = weeks.unnamed()
     having = [name for name in left if _having(tables, name, _parquet(tables, name), client)]
@@ -112,7 +113,7 @@ def _having(tables: Tables, folder: str, paths: Iterable[str], client: str) -> l
 
 
 def _parquet(tables: Tables, folder: str) -> list[str]:
-    """Return all Parquet files of an audience, also those that its table does not name."""
+    """Return all Parquet files of an audience, including those not in its table."""
     files = data_files(tables, audience_table(folder), lambda _: False)
     return [file.path for file in files if file.path.endswith(".parquet")]
 
@@ -122,9 +123,9 @@ REASON = "erased"
 
 @dataclass(frozen=True)
 class ClientLedger:
-    """The last entry of a client in each week that has one, as the ledger was up to `end`.
+    """The last entry of a client in each week, up to the ledger offsets `end`.
 
-    `erased` are the weeks that have one under its hash already.
+    `erased` are the weeks that already have an entry under its hash.
     """
 
     client: str
@@ -135,7 +136,7 @@ class ClientLedger:
 
 
 def find_in_ledger(kafka: Kafka, client: str) -> ClientLedger:
-    """Return what the ledger says of a client under its own id."""
+    """Return the ledger entries of a client under its own id."""
     topic = kafka.topic("weekly-emails")
     shard = partition_of(client, partition_counts(kafka, [topic])[topic])
     _, end = watermark_of(kafka, TopicPartition(topic, shard), committed=False)
@@ -149,10 +150,10 @@ def find_in_ledger(kafka: Kafka, client: str) -> ClientLedger:
 def erase_from_ledger(
     installation: Installation, known: ClientLedger, week: IsoWeek, *, is_member: bool
 ) -> bool:
-    """Put what the ledger says of a client in a week under its hash; False if it says nothing.
+    """Move a client's ledger entry of a week under its hash; False if there is none.
 
-    A member of the audience that was not mailed yet becomes `suppressed`: it is not mailed. Behind
-    the fence of a sender: a run that has begun can commit nothing more.
+    An audience member not mailed yet becomes `suppressed`. It is fenced like a send: a run that has
+    started can no longer commit.
     """
     with closing(Ledger(installation, week, known.shard)) as ledger:
         ledger.fence()
@@ -161,7 +162,7 @@ def erase_from_ledger(
             last = entry if of_week == week and not entry.is_erased else last
         about = LedgerEntry(erased_id(known.client), None, reason=REASON, is_erased=True)
         if last is not None and last.state is not None:
-            is_sending = last.state is DeliveryState.SENDING  # nobody is sending it any more
+            is_sending = last.state is DeliveryState.SENDING  # nobody is sending any more
             state = DeliveryState.UNKNOWN if is_sending else last.state
             erased = replace(about, state=state, message_id=last.message_id, resends=last.resends)
         elif is_member and week not in known.erased:
@@ -176,7 +177,7 @@ def erase_from_ledger(
 def _entries(
     kafka: Kafka, client: str, shard: int, start: int | None
 ) -> Iterator[tuple[IsoWeek, LedgerEntry]]:
-    """Yield the client's entries from an offset on, its own and those under its hash, by week."""
+    """Yield the client's entries by week from an offset on, under its id and its hash."""
     own = {id_.key("") for id_ in (LedgerId(client), LedgerId.erased(client))}
     partition = TopicPartition(kafka.topic("weekly-emails"), shard)
     for message in read_to_end(kafka, partition, start=start):
@@ -185,7 +186,7 @@ def _entries(
             continue
         try:
             week = IsoWeek.parse(key[:WEEK_BYTES].decode(errors="replace"))
-        except UsageError:  # there is no such week: another program wrote it, and nobody reads it
+        except UsageError:  # no valid week: written by another program and never read
             continue
         entry = decode(key, message.value(), week)
         assert entry is not None  # noqa: S101 - its key has the week

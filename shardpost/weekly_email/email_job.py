@@ -1,7 +1,7 @@
-"""The Spark job `weekly_email`: what a run is asked for, as commands, DAGs and the page ask.
+"""Requests to the Spark job `weekly_email`, from commands, DAGs and the page.
 
-Shards as people write them: `0-3`, `2`, `0,2,5-7`; and groups of them, one task each. DAGs and
-plugins import this file: it needs no pandas and no templates.
+Shards are written as `0-3`, `2` or `0,2,5-7` and cut into groups, one task each. DAGs and plugins
+import this file: it needs neither pandas nor templates.
 """
 
 import re
@@ -21,7 +21,7 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import ranges_text
 
 WEEKLY_EMAIL = JobSpec("weekly_email")
-# More than any topic has; six digits are read.
+# More than any topic has: at most six digits are read.
 MOST_SHARDS = 1_000_000
 _SPAN = re.compile(r"\s*([0-9]{1,6})\s*(?:-\s*([0-9]{1,6})\s*)?")
 
@@ -47,7 +47,7 @@ def parse_shards(text: str | None, count: int) -> list[int]:
 
 
 def require_shard_form(text: str | None) -> None:
-    """Refuse shards that are none, however many there are."""
+    """Reject text that never names shards, whatever their number."""
     parse_shards(text, MOST_SHARDS)
 
 
@@ -72,17 +72,17 @@ MOST_RESENDS = 1
 
 @dataclass(frozen=True)
 class ResendPolicy:
-    """Which clients a run mails besides the open ones: unknown, failed or suppressed ones."""
+    """Which clients a run mails besides the open ones: unknown, failed or suppressed."""
 
     resend_unknown: bool = False
     again_failed: bool = False
     again_suppressed: bool = False
 
     def selects(self, state: DeliveryState | None, resends: int = 0) -> bool:
-        """Tell whether a client in that state (None: open) is mailed by this run.
+        """Return whether this run mails a client in that state (None: open).
 
-        A `sending` without outcome is unknown; `sent` is final. What was sent again `resends`
-        times, and is still unknown, is left to a person.
+        `sending` without an outcome is unknown; `sent` is final. A delivery still unknown after
+        `resends` resends is left to a person.
         """
         match state:
             case None:
@@ -98,28 +98,27 @@ class ResendPolicy:
 
 
 class Mode(StrEnum):
-    """What a run does; FREEZE and SEND freeze the audience of a week that ended, if it is not."""
+    """What a run does; FREEZE and SEND freeze the audience of an ended week if necessary."""
 
     FREEZE = "freeze"
-    LIST_GROUPS = "list groups"  # the result of FREEZE, and nothing is frozen
+    LIST_GROUPS = "list groups"  # the result of FREEZE without freezing
     DRY_RUN = "dry run"
     SEND = "send"
 
 
 @dataclass(frozen=True)
 class EmailRequest:
-    """One run: of which week and shards, when, in which mode.
+    """One run: its week, shards, time and mode.
 
-    `now` is by default the clock's time. `shards` as `0-3` or `0,2,5-7` (UsageError for what is not
-    of that form), None for all. `early`: a
-    week that has not ended, as of `as_of` at the latest, None for `now`. `again`: FAILED mails
-    those again that had failed, SUPPRESSED those that were not subscribed, and are now.
-    `on_unknown` None is the setting's. `groups`: how many jobs share the rate limit.
-    `is_part`: a later step decides, by the answers of all jobs, about refusals and limits.
-    `is_scheduled`: the run may skip its week. `country_changed`, `accept_drop`: what would be
-    refused is meant (plausibility.py). `recipients`: the folder (dry_runs.py) or file (as text)
-    that a dry run writes its lists to, None for into the result. `kept_as`: the run as whose they
-    are kept for the page, None: they are not.
+    `now` defaults to the clock's time. `shards` is written as `0-3` or `0,2,5-7` (else UsageError),
+    or None for all. `early`: a week that has not ended, as of `as_of` at the latest (None: `now`).
+    `again`: FAILED mails failed clients again, SUPPRESSED those not subscribed then but subscribed
+    now. `on_unknown`: None for the setting. `groups`: how many jobs share the rate limit.
+    `is_part`: a later step decides about refusals and limits from the answers of all jobs.
+    `is_scheduled`: the run may skip its week. `country_changed`, `accept_drop`: accept what would
+    be refused (plausibility.py). `recipients`: the folder (dry_runs.py) or text file for the lists
+    of a dry run; None puts them into the result. `kept_as`: the run under which the page keeps
+    them, or None.
     """
 
     week: Annotated[IsoWeek, PlainValidator(IsoWeek.parse), PlainSerializer(str)]
@@ -143,7 +142,7 @@ class EmailRequest:
 
     @property
     def is_real(self) -> bool:
-        """Whether this run is a step of mailing its week, and not only looks at it."""
+        """Whether this run is a step of mailing its week, not a read-only run."""
         return self.mode in (Mode.FREEZE, Mode.SEND)
 
     def resend_policy(self, on_unknown: str) -> ResendPolicy:
@@ -152,14 +151,14 @@ class EmailRequest:
         return ResendPolicy(is_resent, self.again == "FAILED", self.again == "SUPPRESSED")
 
     def skipped(self, reason: str) -> dict[str, Any]:
-        """Return the result of a run that skips its week: that of `as_frozen`, empty, and why."""
+        """Return the result of a run that skips its week: an empty `as_frozen` with the reason."""
         nothing = {"shards": 0, "recipients": 0, "groups": []}
         return {"week": str(self.week), "snapshot": None, **nothing, "skipped": reason}
 
 
 @dataclass(frozen=True)
 class RunRules:
-    """What the settings say of runs: when, of what, and how much at once."""
+    """The settings of runs."""
 
     weekly_send: str
     weekly_lateness_days: int

@@ -1,7 +1,7 @@
-"""The run of the weekly e-mail: freeze who holds as of the week's end, then mail each client once.
+"""A run of the weekly e-mail: freeze the holders at the week's end, then mail each client once.
 
-One request, one of four modes: skip the week, freeze only, dry run, send; and how each of them
-ends, as exit code and JSON document.
+A request has one of four modes (skip the week, freeze only, dry run, send), each with its exit code
+and JSON document.
 """
 
 import logging
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 def run(request: EmailRequest, installation: Installation) -> JobResult:
-    """Do what the request's mode says; return the exit code and the JSON result."""
+    """Run in the request's mode; return the exit code and the JSON result."""
     state = WeekState(installation, request.week)
     if reason := why_skip(installation, request, state):
         log.info("skipped: %s", reason)
@@ -68,10 +68,9 @@ def run(request: EmailRequest, installation: Installation) -> JobResult:
 def why_skip(installation: Installation, request: EmailRequest, state: WeekState) -> str | None:
     """Return why a run skips its week, or None if it mails it.
 
-    A scheduled run skips what is too late. One whose audience is frozen was begun, and is not too
-    late: clients may be open. The runs of a DAG, which freeze first, skip a week that is closed, or
-    whose audience was erased, so that a backfill continues with its other weeks; a run that is
-    asked to send refuses it.
+    A scheduled run skips a week that is too old, unless its audience is frozen: clients may still
+    be open. The runs of a DAG, which freeze first, skip a week that is closed or whose audience was
+    erased, so that a backfill continues; a run asked to send refuses it.
     """
     is_first = request.mode in (Mode.FREEZE, Mode.LIST_GROUPS)
     skips_gone = is_first or request.is_scheduled
@@ -89,7 +88,7 @@ def why_skip(installation: Installation, request: EmailRequest, state: WeekState
 
 
 def why_refused(request: EmailRequest, week: PreparedWeek) -> str | None:
-    """Return why the freeze of this week's audience would be refused as of now, or None."""
+    """Return why freezing this week's audience would be refused now, or None."""
     if week.frozen or request.early or request.accept_drop:
         return None
     counts, tables = dict.fromkeys((RECIPIENTS, WITH_ADDRESS), 0), week.state.installation.tables
@@ -106,7 +105,7 @@ def why_refused(request: EmailRequest, week: PreparedWeek) -> str | None:
 
 
 def prepare(installation: Installation, request: EmailRequest, state: WeekState) -> PreparedWeek:
-    """Return the week with its audience, frozen by this run if the request says so."""
+    """Return the week with its audience, which this run freezes if requested."""
     if not request.is_real:
         return preview_week(installation, request, state)
     week = prepare_week(installation, request, state)
@@ -121,7 +120,7 @@ def send(
 ) -> JobResult:
     """Send; return the exit code and the counts of each shard. LockedError beside another run.
 
-    A part of a run returns the answers that its shards had as well, for `settle_parts`.
+    A part of a run also returns the answers to its shards, for `settle_parts`.
     """
     rules = installation.values(RunRules)
     unsubscribed = Unsubscribed(installation.tables, week.snapshot.number)
@@ -129,7 +128,7 @@ def send(
     rate = rules.mail_rate / request.groups if rules.mail_rate else None
     with week.state.locked(week.shards):
         FrozenWeeks(installation.tables).require_audience(week.iso_week)
-        if week.frozen is None:  # its audience and contacts are the snapshot's
+        if week.frozen is None:  # its audience and contacts come from the snapshot
             snapshots.require_in_force(installation.tables, week.snapshot)
         own_templates.keep_look(installation.tables, week.context, week.shards, options.clock())
         log.info("%s: mailing %s", week.iso_week, shard_label(week.shards))
@@ -151,20 +150,23 @@ def send(
 
 
 def _counted(week: PreparedWeek, reports: Sequence[ShardReport]) -> list[ShardStatus]:
-    """Count as `emails` does; what the shards counted themselves where that cannot be done."""
+    """Count as `emails` does, or use the counts of the shards if that fails."""
     audience = week.frozen or EarlyAudience(week.snapshot, week.as_of)
     try:
         return WeekStatus(week.state, audience, week.partitions).by_shard(week.shards, wait=True)
     except ShardpostError as error:
-        log.warning("%s: the counts are those of the shards: %s", week.iso_week, error)
+        log.warning(
+            "%s: cannot read the ledger, so the counts come from the shards: %s",
+            week.iso_week,
+            error,
+        )
         return [ShardStatus(report) for report in reports]
 
 
 def exit_code_of(limits: MailLimits, document: Mapping[str, Any], errors: Mapping[int, str]) -> int:
-    """Return the exit code; `errors` says of each shard that stopped why.
+    """Return the exit code; `errors` has the error of each stopped shard.
 
-    What stopped shards, or that too many clients of a whole run got no mail, goes to standard
-    error.
+    Errors of shards, and too many clients without a mail, are printed to standard error.
     """
     if errors:
         stopped = "; ".join(f"shard {shard}: {error}" for shard, error in errors.items())

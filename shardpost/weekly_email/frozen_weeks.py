@@ -1,12 +1,12 @@
-"""Weeks whose audience is frozen, and their audiences, through deltalake: no JVM.
+"""Frozen weeks and their audiences, through deltalake without a JVM.
 
-The row of a week is its commit point, and names the folder of its audience: each freeze writes one
-of its own, and what no row names is never read. The row stays when the audience is erased, and says
-so: the week is not frozen again.
+The row of a week is its commit point and names the folder of its audience: each freeze writes a
+folder of its own, and folders without a row are never read. When the audience is erased, the row is
+kept and marked, so that the week is not frozen again.
 
-A row is committed for exactly one version of the table, noted before its audience was written. Who
-removes folders that no row names commits a version before: no freeze that began earlier can name
-one of them any more, also where its lock was taken over.
+A row is committed as exactly one version of the table, chosen before its audience is written.
+Removing folders without a row first commits a version of its own, so that no freeze that started
+earlier can still name one of them, even if its lock was taken over.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ WITH_ADDRESS = "recipients with an address"
 
 
 class FrozenWeeks:
-    """The table `frozen_weeks`, and the tables with the audiences of the weeks that it names."""
+    """The table `frozen_weeks` and the audience tables of its weeks."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -48,9 +48,9 @@ class FrozenWeeks:
         return next(iter(found), None)
 
     def with_audience(self, erased_since: datetime | None = None) -> list[FrozenWeek]:
-        """Return the weeks that have their audience, or had it at that time, newest week first.
+        """Return the weeks with an audience now or at that time, newest first.
 
-        The snapshots that they are of are kept, and may be read.
+        Their snapshots are kept and may be read.
         """
         return [
             frozen
@@ -60,17 +60,19 @@ class FrozenWeeks:
         ]
 
     def audience_tables(self) -> list[Table]:
-        """Return the tables of the audiences that are there, the newest week first."""
+        """Return the existing audience tables, newest week first."""
         return [audience_table(frozen.audience) for frozen in self.with_audience()]
 
     def unnamed(self) -> list[str]:
-        """Return the folders of audiences that no week has, or whose erasure has begun."""
-        there = {*storage.folder_names(self._tables, AUDIENCES)}  # before: a row comes after them
+        """Return audience folders without a week, or whose erasure has started."""
+        there = {
+            *storage.folder_names(self._tables, AUDIENCES)
+        }  # listed before the rows are read: a row is written after its folder
         return sorted(there - {frozen.audience for frozen in self.with_audience()})
 
     def remove_unnamed(self) -> None:
         """Remove these folders, behind the lock of freezes."""
-        from shardpost.delta import table_log  # who only reads does without Parquet
+        from shardpost.delta import table_log  # readers do not need Parquet
 
         version = self.version()
         if names := self.unnamed():
@@ -83,13 +85,13 @@ class FrozenWeeks:
             step(f"removed {week}")
 
     def version(self) -> int:
-        """Return the newest version of the table, which is created if there is none."""
+        """Return the newest version of the table, creating it if necessary."""
         return self._newest().version()
 
     def require_audience(self, week: IsoWeek) -> None:
         """Refuse a week whose audience was erased since a run read its row.
 
-        To be called behind the locks of the run: from then on the audience stays as it is.
+        Call it while holding the locks of the run, which keep the audience unchanged.
         """
         if now := self.find(week):
             now.require_audience()
@@ -97,9 +99,9 @@ class FrozenWeeks:
     def commit(self, frozen: FrozenWeek, version: int) -> None:
         """Insert the week's row as the version after that one.
 
-        It was noted before the audience was written. ShardpostError if the week is frozen already,
-        or if another run has written that version; LostLockError behind a lock that another run
-        has taken over.
+        That version was read before the audience was written. Raises ShardpostError if the week is
+        already frozen or another run wrote that version, and LostLockError if another run took over
+        the lock.
         """
         source, once = arrow_rows(FROZEN_WEEKS, [frozen]), CommitProperties(max_commit_retries=0)
         since = storage.opened(self._tables, FROZEN_WEEKS, version)
@@ -112,23 +114,25 @@ class FrozenWeeks:
             )
         except CommitFailedError as error:
             raise ShardpostError(
-                f"week {frozen.week}: another run has frozen a week, or removed audiences, since"
-                f" this one began: run again: {error}"
+                f"week {frozen.week}: another run froze a week or removed audiences after this"
+                f" run started; run again: {error}"
             ) from None
         if done["num_target_rows_inserted"] != 1:
             raise ShardpostError(f"week {frozen.week} was frozen by another run: run again")
 
     def mark_erased(self, week: IsoWeek, at: datetime) -> None:
-        """Write into a week's row that its audience is erased from now on; at most once."""
+        """Mark in a week's row that its audience is erased; at most once."""
         time = f"CAST('{at.astimezone(UTC).isoformat()}' AS TIMESTAMP)"
         not_yet = f"week = '{week}' AND audience_erased_at IS NULL"
         try:
             self._newest().update(predicate=not_yet, updates={"audience_erased_at": time})
         except CommitFailedError as error:
-            raise ShardpostError(f"week {week}: another run writes frozen_weeks: {error}") from None
+            raise ShardpostError(
+                f"week {week}: another run is writing frozen_weeks: {error}"
+            ) from None
 
     def counts(self, audience: str) -> dict[str, int]:
-        """Return how many clients an audience has: all, and those with an address."""
+        """Return the number of clients in an audience, in total and with an address."""
         counts = f'count(*) AS "{RECIPIENTS}", count(email) AS "{WITH_ADDRESS}"'
         sql = f"SELECT {counts} FROM audiences"  # noqa: S608 - our own
         return rows(self._tables, sql, {audience_table(audience): None})[0]

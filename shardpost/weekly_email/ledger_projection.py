@@ -1,7 +1,7 @@
-"""What the ledger says of the clients of each week, as a projection: for who asks, not who sends.
+"""The ledger's state of each client and week, as a projection for readers, not for senders.
 
-Commands, pages and the watch count and list by it. A run that mails reads the ledger itself behind
-its fence (`ledger_topic.Ledger.open`), since it decides.
+Commands, pages and the watch count and list from it. A run that mails decides, so it reads the
+ledger itself after fencing (`ledger_topic.Ledger.open`).
 """
 
 from collections import Counter
@@ -29,9 +29,9 @@ Answer = TypeVar("Answer")
 
 
 def fold(database: Connection, records: Sequence[Record]) -> None:
-    """Fold records of the ledger: the last one of a client in a week counts.
+    """Fold ledger records: a client's last record in a week counts.
 
-    Without a state it is open, said by a tombstone. Who is `sending` is `unknown` to all who ask.
+    A tombstone makes the client open. `sending` is shown as `unknown`.
     """
     clients: dict[tuple[str, str, bool], tuple[str | None, str | None, int]] = {}
     weeks: dict[str, int] = {}
@@ -42,7 +42,7 @@ def fold(database: Connection, records: Sequence[Record]) -> None:
         state, reason = entry.state, entry.reason
         if state is DeliveryState.SENDING:
             state, reason = DeliveryState.UNKNOWN, WHY_UNKNOWN
-        # JSON may have halves of characters, which SQLite has not.
+        # JSON may contain lone surrogates, which SQLite rejects.
         text = reason and reason.encode(errors="replace").decode()
         clients[week, entry.client, entry.is_erased] = state, text, record.timestamp
         weeks[week] = record.offset
@@ -60,7 +60,7 @@ LEDGER = Form(
     ),
     fold,
     made_by=__version__,
-    # Kafka forgets weeks that are closed, of which nobody asks it.
+    # Records of closed weeks may disappear from Kafka: nobody reads them.
     valid_for=timedelta(days=30),
 )
 
@@ -72,9 +72,9 @@ def ask_shards(
     *,
     wait: bool = False,
 ) -> list[Answer]:
-    """Return what is asked of the projection of each shard, after it has read on to the end.
+    """Return the query's result for each shard after its projection has read to the end.
 
-    With `wait` that is the high watermark, else before the first transaction that is open.
+    With `wait` that is the high watermark, else the first open transaction.
     """
     topic = installation.kafka.topic("weekly-emails")
     partitions = {shard: TopicPartition(topic, shard) for shard in shards}
@@ -91,7 +91,7 @@ def ask_shards(
 
 
 def forget(installation: Installation, shard: int) -> None:
-    """Remove what this machine has kept of a shard's ledger; who asks reads it anew."""
+    """Remove this machine's cache of a shard's ledger; the next request reads it again."""
     remove(
         installation.files, LEDGER, TopicPartition(installation.kafka.topic("weekly-emails"), shard)
     )
@@ -106,7 +106,7 @@ def last_offsets(installation: Installation, partitions: int) -> list[dict[str, 
 
 
 def counts_of(database: Connection, week: object) -> Counter[DeliveryState]:
-    """Return how many clients of a week are in each state; the open ones are not counted."""
+    """Return the number of clients of a week in each state, without the open ones."""
     sql = "SELECT state, count(*) FROM clients WHERE week = ? AND state IS NOT NULL GROUP BY state"
     found = database.execute(sql, (str(week),))
     return Counter({DeliveryState(state): count for state, count in found})
@@ -115,15 +115,15 @@ def counts_of(database: Connection, week: object) -> Counter[DeliveryState]:
 def listed(
     database: Connection, week: object, state: DeliveryState
 ) -> list[tuple[str, str | None]]:
-    """Return the clients of a week that are in a state, and why, by their ids."""
+    """Return the clients of a week in a state, with the reason, sorted by id."""
     sql = "SELECT client, reason FROM clients WHERE week = ? AND state = ? ORDER BY 1, 2"
     return database.execute(sql, (str(week), state)).fetchall()
 
 
 def sent_since(database: Connection, week: object, at: int) -> tuple[int, int | None, int | None]:
-    """Return how many clients were mailed since a time, and of all records since then the bounds.
+    """Return how many clients were mailed since a time, and the bounds of all records since then.
 
-    All of them are timestamps of records, in milliseconds since 1970.
+    Times are record timestamps in milliseconds since 1970.
     """
     sql = "SELECT count(*) FILTER (WHERE state = 'sent'), min(at), max(at) FROM clients"
     found = database.execute(f"{sql} WHERE week = ? AND at >= ?", (str(week), at)).fetchone()
@@ -133,7 +133,7 @@ def sent_since(database: Connection, week: object, at: int) -> tuple[int, int | 
 def open_among(
     database: Connection, week: object, clients: Iterable[str]
 ) -> list[tuple[str, str | None]]:
-    """Return those clients that are open, and why if a record says so; of erased ones none is."""
+    """Return which of the clients are open, with the reason on record; erased ones never are."""
     sql = "SELECT client, state, reason FROM clients WHERE week = ? AND is_erased = ?"
     own = {client: said for client, *said in database.execute(sql, (str(week), False))}
     erased = {client for client, state, _ in database.execute(sql, (str(week), True)) if state}

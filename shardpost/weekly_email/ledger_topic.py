@@ -1,12 +1,12 @@
 """The ledger of the weekly e-mail in Kafka: one shard of one week, written ahead of the mail.
 
-Opening a shard fences every older writer of it, and only then reads what they wrote. Every write is
-one transaction; the mail server may hear of it only after it returned.
+Opening a shard fences all older writers before it reads what they wrote. Every write is one
+transaction; the mail server is contacted only after it returned.
 
-A run that is suspended between the commit of `sending` and SMTP, while another one takes over its
-shard, would send mails that the other run has dealt with. So the content of a mail is sent only
-shortly after a commit; else `sending` is committed once more, which a fenced run cannot do. What is
-left is a halt of just the moment between this look and the write to the socket.
+A run suspended between the commit of `sending` and SMTP, while another run takes over its shard,
+would send mails that the other run has handled. So the content of a mail is sent only shortly after
+a commit; else `sending` is committed again, which a fenced run cannot do. The remaining risk is a
+pause exactly between this check and the write to the socket.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,17 +43,17 @@ SHARDS_READ_AT_ONCE = 8
 
 @dataclass(frozen=True)
 class ClosedShard:
-    """What the ledger says of a shard of a closed week: since when, and its counts then."""
+    """The ledger's record of a shard of a closed week: when it was closed, and its counts then."""
 
     at: datetime
     counts: dict[DeliveryState, int]
 
 
 class ShardLedger:
-    """The ledger of one shard in one week, for reading, which fences no run.
+    """The ledger of one shard in one week, for reading without fencing.
 
-    With `wait`, reading waits for open transactions to end, which may be another week's; bounded by
-    `kafka_timeout`. Reports need not wait: a mail is sent only after its transaction is committed.
+    With `wait`, reading waits up to `kafka_timeout` for open transactions, even of another week.
+    Reports need not wait: a mail is sent only after its transaction is committed.
     """
 
     def __init__(self, kafka: Kafka, week: IsoWeek, shard: int) -> None:
@@ -62,19 +62,20 @@ class ShardLedger:
         self._partition = TopicPartition(self._topic, shard)
 
     def entries(self, *, wait: bool = False, start: int | None = None) -> Iterator[LedgerEntry]:
-        """Yield the entries, oldest first; with `start` those from that offset on."""
+        """Yield the entries, oldest first, from the offset `start` on if given."""
         records = self._read(committed=not wait, start=start)
         return (record for record in records if isinstance(record, LedgerEntry))
 
     def closed(self, *, wait: bool = False) -> ClosedShard | None:
-        """Return what the shard says of the week's close; None if it says nothing."""
+        """Return the shard's record that closes the week, or None."""
         records = self._read(committed=not wait)
         return next((record for record in records if isinstance(record, ClosedShard)), None)
 
     def keys(self) -> list[bytes]:
-        """Return the keys of the week's records, all but tombstones; sorted.
+        """Return the sorted keys of the week's records without tombstones.
 
-        As they are, also those that `decode` reads as another client. To be called behind a fence.
+        The keys are raw, even where `decode` maps one to another client. Call it only after
+        fencing.
         """
         keys: set[bytes] = set()
         for message in read_to_end(self._kafka, self._partition):
@@ -87,14 +88,14 @@ class ShardLedger:
     def rows_of(self, client: str, *, start: int | None = None) -> list[dict[str, Any]]:
         """Return the records of one client, oldest first, as `emails` shows them.
 
-        If its data were erased: those under its hash, and what was written since. With `start`
-        those from that offset on.
+        For an erased client: those under its hash and later ones. With `start`, from that offset
+        on.
         """
         own, erased = (id_.key(self._week) for id_ in (LedgerId(client), LedgerId.erased(client)))
         rows: list[dict[str, Any]] = []
         for message in read_to_end(self._kafka, self._partition, start=start, committed=True):
             if message.key() == erased:
-                # What is behind it waits to be compacted.
+                # Older records are waiting for compaction.
                 rows = [row for row in rows if row["client"] != client]
             if message.key() in (own, erased):
                 record = record_of(message)
@@ -116,7 +117,7 @@ class ShardLedger:
         return rows
 
     def tombstone(self, key: bytes, reason: str) -> Outgoing:
-        """Return the record that deletes those of a key."""
+        """Return the tombstone of a key."""
         return Outgoing(self._topic, key, None, [("reason", reason)], self._shard)
 
     def _read(
@@ -143,23 +144,23 @@ class Ledger(ShardLedger):
             installation.kafka,
             f"{self._topic}/{week}/{shard}",
             may_write=partial(guards.require_owner, installation),
-            fenced=f"fenced: a newer run has taken over shard {shard} of {week};"
-            " this one stops and sends no more mails",
-            failed=f"{self._topic}[{shard}]: the ledger cannot be written ({{reason}}); no"
-            " more mails are sent, and those that were being sent become `unknown`: run again when"
-            " Kafka is available",
+            fenced=f"fenced: a newer run has taken over shard {shard} of {week}; this run stops"
+            " and sends no more mails",
+            failed=f"{self._topic}[{shard}]: cannot write to the ledger ({{reason}}); sending"
+            " stopped, and the mails in flight become `unknown`: run again when Kafka is"
+            " available",
         )
 
     def open(self) -> LedgerIndex:
-        """Fence all older writers, then read what they left, up to the end as of then.
+        """Fence all older writers, then read to the end of what they wrote.
 
-        WeekClosedError if the week is closed.
+        Raises WeekClosedError if the week is closed.
         """
         self.fence()
         return LedgerIndex.fold(self._open_entries())
 
     def fence(self) -> None:
-        """Fence all older writers; a caller that only fences must not mail."""
+        """Fence all older writers; a caller that does only this must not mail."""
         self._transactions.open()
 
     def _open_entries(self) -> Iterator[LedgerEntry]:
@@ -172,15 +173,15 @@ class Ledger(ShardLedger):
             yield record
 
     def write(self, entries: Sequence[LedgerEntry], decisions: Sequence[Outgoing] = ()) -> None:
-        """Write entries in one transaction; FencedError if a newer run has the shard.
+        """Write entries in one transaction; Raises FencedError if a newer run has the shard.
 
-        `decisions` are records of a person's decision that go with them. After an error nothing
-        more can be written.
+        `decisions` are records of a person's decision for the same transaction. After an error
+        nothing more can be written.
         """
         self._transactions.write([*map(self._record, entries), *decisions])
 
     def close_week(self, value: bytes) -> None:
-        """Write the record by which the week is closed in this shard."""
+        """Write the record that closes the week in this shard."""
         closed = Outgoing(self._topic, closed_key(self._week), value, [], self._shard)
         self._transactions.write([closed])
 
@@ -196,7 +197,7 @@ class Ledger(ShardLedger):
 
 
 def entry_of(record: Record, week: object) -> LedgerEntry | None:
-    """Return the entry of a record, or None if it is not of that week."""
+    """Return the entry of a record, or None if it belongs to another week."""
     entry = decode(record.key, record.value, week)
     if entry is None or entry.state is not None:
         return entry
@@ -204,7 +205,7 @@ def entry_of(record: Record, week: object) -> LedgerEntry | None:
     return replace(entry, reason=said.decode(errors="replace") if isinstance(said, bytes) else None)
 
 
-# How old the last commit may be when content is sent, seconds.
+# Maximum age of the last commit when content is sent, in seconds.
 FRESH_SECONDS = 2.0
 MOST_COMMITS = 5
 
@@ -221,15 +222,15 @@ class FreshCommit:
     ) -> None:
         self._ledger, self._entries, self._clock = ledger, entries, clock
         self._lock = Lock()
-        # Before the commit, since a halt may come right after it.
+        # Taken before the commit, since a pause may come right after it.
         self._begun = clock()
         self._failure: Exception | None = None
 
     def require(self) -> None:
-        """Return if the last commit is fresh, or could be renewed.
+        """Return if the last commit is fresh or could be renewed.
 
-        FencedError if another run has the shard; StaleLedgerError if no commit is quick enough.
-        What it raised once, it raises to all who ask later: none of them may send.
+        Raises FencedError if another run has the shard, StaleLedgerError if no commit is quick
+        enough. Later callers get the same error: none of them may send.
         """
         with self._lock:
             if self._failure is not None:
@@ -249,5 +250,6 @@ class FreshCommit:
             self._begun = begun
         if self._clock() - self._begun > FRESH_SECONDS:
             raise StaleLedgerError(
-                f"no commit of the ledger within {FRESH_SECONDS:g} s: is Kafka overloaded?"
+                f"no commit to the ledger within {FRESH_SECONDS:g} s: check whether Kafka is"
+                " overloaded"
             )

@@ -1,7 +1,7 @@
-"""How many clients of a week may be failed, suppressed or late before that needs attention.
+"""Limits of failed, suppressed and late clients, above which a week needs attention.
 
-A faulty producer that deletes the records of `clients`, or marks everybody as not subscribed, looks
-for each single client as if that one had unsubscribed.
+A faulty producer that deletes records of `clients`, or marks everybody as not subscribed, looks for
+each single client like an unsubscription.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,14 +19,14 @@ from shardpost.weekly_email.model.week_report import (
 
 
 def totals(shards: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return {state: clients} of all shards, whose counts are as in `counts_document`."""
+    """Return {state: clients} summed over shards, whose counts are as in `counts_document`."""
     rows = list(shards)
     return {state: sum(shard[state] for shard in rows) for state in STATES}
 
 
-# So many clients in a state are never too many, whatever share of all they are.
+# Up to this number of clients in a state is never too many, whatever their share.
 FEW = 5
-# What clients in a state are, and what to do about too many of them.
+# The words for each state, and what to do about too many clients in it.
 _FIXES = {
     "failed": (
         "failed",
@@ -44,7 +44,7 @@ _FIXES = {
 
 @dataclass(frozen=True)
 class MailLimits:
-    """What shares of all clients the settings allow to have failed, or to be suppressed."""
+    """The shares of all clients that the settings allow to fail or to be suppressed."""
 
     mail_failed_share: float
     mail_suppressed_share: float
@@ -52,16 +52,16 @@ class MailLimits:
     def why_exceeded(
         self, state: str, week: object, counts: Mapping[str, int], causes: Sequence[Cause] = ()
     ) -> tuple[str, str] | None:
-        """Return what to do about too many clients, and that without clients; None if it is few.
+        """Return a message about too many clients, with and without client ids; None if few.
 
-        `counts` are those of `totals`; `causes` say why clients are in the state. Where clients
-        failed and nobody was mailed, one is too many: nothing shows that the mail server works.
+        `counts` are those of `totals`; `causes` are the reasons of that state. If nobody was
+        mailed, one failure is too many: nothing shows that the mail server works.
         """
         count, clients, (what, fix) = counts[state], sum(counts.values()), _FIXES[state]
         share = {"failed": self.mail_failed_share, "suppressed": self.mail_suppressed_share}[state]
         limit = f", more than SHARDPOST_MAIL_{state.upper()}_SHARE allows"
         if state == "failed" and count and not counts["sent"]:
-            limit = ", and none was mailed: the mail server may refuse everything"
+            limit = ", and nobody was mailed: the mail server may be refusing everything"
         elif count <= max(FEW, share * clients):
             return None
         why, found = causes_text(causes, count), f"{week}: {count} of {clients} clients {what}"
@@ -71,28 +71,28 @@ class MailLimits:
 
 
 def why_too_late(limits: MailLimits, frozen: FrozenWeek, late: Mapping[str, Any]) -> str | None:
-    """Return what to know about records that came after a freeze, or None if they concern few.
+    """Return a message about records that arrived after a freeze, or None if they affect few.
 
-    `late` is what `LateClients.as_json` says. These clients got no e-mail, or a wrong one, so what
-    is allowed is what is allowed to fail.
+    `late` is the JSON of `LateClients`. These clients got no e-mail or a wrong one, so the limit is
+    that of failed clients.
     """
     few = max(FEW, limits.mail_failed_share * frozen.recipients)
     if late["missed"] + late["changed"] <= few:
         return None
     return (
-        f"{frozen.week}: {late_line(late)}. That is more than SHARDPOST_MAIL_FAILED_SHARE allows of"
-        f" {frozen.recipients} clients: find the producer whose records are late"
-        " (`shardpost explain CLIENT`)"
+        f"{frozen.week}: {late_line(late)}. That exceeds SHARDPOST_MAIL_FAILED_SHARE of"
+        f" {frozen.recipients} clients: find the producer of the late records (`shardpost explain"
+        " CLIENT`)"
     )
 
 
 def too_many(
     limits: MailLimits, week: object, documents: Iterable[Mapping[str, Any]]
 ) -> list[tuple[str, str]]:
-    """Return what to do about each state that too many clients of the week are in, as above.
+    """Return the message for each state with too many clients of the week.
 
-    `documents` are those of one run or of several, each of other shards, as `status_document`
-    makes them; one of a dry run counts nobody.
+    `documents` come from `status_document`, one per run of different shards; a dry run counts
+    nobody.
     """
     runs = list(documents)
     counts = totals(shard for document in runs for shard in document.get("shards", ()))

@@ -1,9 +1,9 @@
-"""One client's mail of a week as it was or would be written; and the same, sent as a test.
+"""One client's mail of a week, as it was sent or would be, and as a test mail.
 
-A mail that was handed to the mail server is written anew from what the ledger has on record of it,
-and shown if it is the same to the last byte; else what was in it is not known. Any other is what a
-run of now would send: of a frozen week that of its audience, of another as of the newest snapshot.
-No JVM, and nothing is written: a test goes to the mail server and leaves nothing in the ledger.
+A mail that was handed to the mail server is composed again from its ledger record, and shown if it
+is identical to the last byte; else its content is unknown. Any other is what a run would send now:
+from the frozen audience, or else as of the newest snapshot. Uses no JVM and writes nothing: a test
+goes to the mail server without a ledger record.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,13 +43,13 @@ NOWHERE = Address("nobody@invalid", needs_utf8=False)
 
 @dataclass(frozen=True)
 class MailPreview:
-    """One mail as people read it: its headers are decoded, in their order.
+    """One mail as people read it, with decoded headers in their order.
 
-    `is_frozen`: it is of the audience that was frozen. `snapshot` is the one that it is of, and
-    `as_of` when its positions were held. `language` is that of its numbers and dates, None for
-    those of records. `test` writes it to another address, marked. `remark` is why no run would send
-    it now, None if one would. `look_since`: it is as it was sent, by the sender and the templates
-    that its shard was mailed by from then on; None: it is what a run of now would send.
+    `is_frozen`: it comes from the frozen audience. `snapshot` is its snapshot and `as_of` the time
+    of its positions. `language` is that of its numbers and dates (None: as in records). `test`
+    marks it and writes it to another address. `remark` is why no run would send it now, or None.
+    `look_since`: it is shown as sent, with the sender and templates of its shard since then; None:
+    as a run would send it now.
     """
 
     client: str
@@ -84,13 +84,13 @@ def preview(
     subject: str | None = None,
     render: Callable[..., Rendered] = rendered,
 ) -> MailPreview:
-    """Return a client's mail of a week, by the ledger's rows of it: as it was sent, or would be.
+    """Return a client's mail of a week as it was sent or would be, given its ledger rows.
 
-    `subject` is a template that is tried in the place of the subject's, in the mail that would be
-    sent; `render` is what renders, perhaps within bounds.
-    ShardpostError for a client that gets none: it is not in the audience, or holds nothing; and for
-    a mail that was sent if what was in it is not known. One that is not subscribed, or has no
-    usable address, has its mail with a remark. UsageError for a template that is wrong.
+    `subject` is a template to try in place of the subject's, in a mail not yet sent; `render`
+    renders, perhaps within limits. Raises ShardpostError for a client that gets no mail (not in the
+    audience, or without holdings) and for a sent mail whose content is unknown, UsageError for a
+    wrong template. A client that is not subscribed, or has no usable address, gets its mail with a
+    remark.
     """
     state = rows[-1]["state"] if rows else None
     settings, tables = installation.values(SenderSettings), installation.tables
@@ -101,8 +101,8 @@ def preview(
             return _as_sent(sources, rows[-1], looks, settings.unsubscribe_secret)
         except ShardpostError as error:
             raise ShardpostError(
-                f"week {week}: the e-mail of {shown(client)} is `{state}`, by the ledger at"
-                f" {rows[-1]['timestamp']}, and what was in it is not known: {error}"
+                f"week {week}: the ledger has the e-mail of {shown(client)} as `{state}` since"
+                f" {rows[-1]['timestamp']}, but its content is unknown: {error}"
             ) from None
     found = sources.of_now()
     member = found.member.as_mailed(DeliveryState.FAILED if state == "failed" else None)
@@ -132,11 +132,11 @@ def _as_sent(
             made = then.draft(to, written.date)
             if made.mail().digest == written.digest:
                 return replace(then.preview(made), look_since=look.at)
-    raise ShardpostError("it differs from what is made of what is on record of it")
+    raise ShardpostError("the mail composed from its record differs from the one sent")
 
 
 class _HastyServer(SmtpServer):
-    """The mail server for a test, whose delivery nothing depends on: a person waits for it."""
+    """The mail server for a test: a person waits, and nothing depends on the delivery."""
 
     def timeout(self, phase: Phase) -> float:
         return min(super().timeout(phase), TEST_SECONDS)
@@ -147,15 +147,15 @@ def send_test(
 ) -> dict[str, str]:
     """Send the mail that is shown to another address, marked as a test, outside the ledger.
 
-    It has another Message-ID, and unsubscribes nobody. Return the document of `email test --json`.
-    ShardpostError if the mail server does not take it in one attempt; UsageError for an address
-    that is none.
+    It has another Message-ID and no unsubscribe link of the client. Return the document of `email
+    test --json`. Raises ShardpostError if the mail server does not accept it at once, UsageError
+    for an invalid address.
     """
     address = check_address(to)
     if isinstance(address, UnusableAddress):
         raise UsageError(f"address: {address.reason}")
     server = replace(installation.values(_HastyServer), mail_attempts=1)
-    # Refuses settings by which a real server is sent nothing.
+    # Refuses settings that must not be used with a real server.
     installation.values(SenderSettings).sender(server)
     made = mail.test(address, now)
     with closing(SmtpSession(server)) as session:
@@ -171,7 +171,7 @@ def send_test(
 
 @dataclass(frozen=True)
 class _Source:
-    """From what one mail is written, of the audience that was frozen or not."""
+    """The source of one mail, from a frozen audience or not."""
 
     member: Member
     positions: list[dict[str, str | None]]
@@ -180,7 +180,7 @@ class _Source:
     render: Rendering
 
     def recipient(self) -> Recipient:
-        """Return the client as the recipient, whatever its address is."""
+        """Return the client as the recipient, even with an unusable address."""
         member, address = self.member, check_address(self.member.email)
         if isinstance(address, UnusableAddress):
             address = NOWHERE
@@ -209,7 +209,7 @@ class _Source:
 
 @dataclass(frozen=True)
 class _Sources:
-    """Where the source of one client's mail of a week is looked for."""
+    """Finds the source of one client's mail of a week."""
 
     tables: Tables
     client: str
@@ -225,7 +225,7 @@ class _Sources:
         return self._held(snapshot, self.week.held_at(self.now, snapshot.looked_at))
 
     def of_written(self, written: Written) -> _Source:
-        """Return from what a mail was written, as far as that is kept."""
+        """Return the source of a sent mail, if it is still kept."""
         frozen = FrozenWeeks(self.tables).find(self.week)
         if frozen and (frozen.snapshot, frozen.as_of) == (written.snapshot, written.as_of):
             found = self._frozen(frozen)
@@ -243,7 +243,7 @@ class _Sources:
         if row is None:
             raise ShardpostError(
                 f"week {self.week}: {shown(self.client)} is not in its audience, and gets no"
-                " e-mail: `shardpost explain` says which records gave and took its positions"
+                " e-mail: `shardpost explain` shows which records added or removed its positions"
             )
         contact = self._contact(snapshots.current(self.tables))
         member = Member(
@@ -284,7 +284,7 @@ class _Sources:
         return _Source(member, positions, context, is_frozen, self.render)
 
     def _kept(self, number: int) -> Snapshot:
-        """Return the first snapshot from that one on that is kept, which may say the same."""
+        """Return the first kept snapshot from that one on, which may have the same contents."""
         kept = snapshots.list_kept(self.tables, now=self.now, pinned=())
         later = (one for one in kept if one.number >= number)
         return next(later, None) or snapshots.current(self.tables)

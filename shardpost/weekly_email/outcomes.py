@@ -1,7 +1,7 @@
-"""What becomes of a client by the outcome of its mail: ledger, counts, next attempt.
+"""The effect of a mail's outcome on its client: ledger, counts, next attempt.
 
-An entry of the ledger is counted and logged when it is added, and committed by `flush`, one
-transaction for many. Mails wait in a queue for their next attempt; model/retry.py says when it is.
+A ledger entry is counted and logged when it is added, and committed by `flush`, one transaction for
+many. Mails are queued for their next attempt, at the time that model/retry.py computes.
 """
 
 import logging
@@ -36,7 +36,7 @@ PROGRESS_SECONDS = 5.0
 
 @dataclass
 class Progress:
-    """Clients of one shard by state; `audience_size` is how many there are in its audience."""
+    """Clients of one shard by state; `audience_size` is the size of its audience."""
 
     week: IsoWeek
     shard: int
@@ -55,7 +55,7 @@ class Progress:
         return cls(week, shard, size, ledger_index.counts(), unknown)
 
     def record(self, client: str, before: DeliveryState | None, after: DeliveryState) -> None:
-        """Count a client's new state; `before` is None if it was open."""
+        """Count a client's new state; `before` is None for open."""
         if before is None:
             self.closed += 1
         else:
@@ -67,25 +67,25 @@ class Progress:
         self.sent_by_this_run += after is DeliveryState.SENT
 
     def log_every_few_seconds(self, waiting: int, now: float) -> None:
-        """Log the counts, unless that was done just now; `now` in monotonic seconds."""
+        """Log the counts, unless logged just now; `now` in monotonic seconds."""
         if now - self._logged_at >= PROGRESS_SECONDS:
             self._logged_at = now
             self.log(waiting)
 
     def log(self, waiting: int) -> None:
-        """Log the counts; `waiting` is how many mails wait for a retry."""
+        """Log the counts; `waiting` is the number of mails waiting for a retry."""
         self._logged = self._line(waiting)
         log.info("%s shard %d: %s", self.week, self.shard, self._logged)
 
     def log_last(self) -> None:
-        """Log the counts at the end of a run, unless they are those that were logged last."""
+        """Log the counts at the end of a run, unless they were just logged."""
         if self._line(waiting=0) != self._logged:
             self.log(waiting=0)
 
     def report(self, open_at_start: int, error: str | None) -> ShardReport:
         """Return the counts and what stopped the shard.
 
-        `open_at_start` is how many clients of the audience were open when the run began.
+        `open_at_start` is the number of open clients at the start of the run.
         """
         still_open = open_at_start - self.closed
         counts = ShardCounts.of(self.shard, self.states, still_open, self.unknown_clients)
@@ -100,7 +100,7 @@ class Progress:
         )
 
 
-# Mails held in memory for a retry; at more than that no fresh ones are started.
+# Mails held in memory for a retry; beyond that no new mails are started.
 MAX_QUEUED = 2000
 
 
@@ -108,7 +108,7 @@ MAX_QUEUED = 2000
 class Attempt:
     """One attempt at a mail, due at `due` (monotonic seconds); the first has number 1.
 
-    `lost`: how many connections this mail has lost.
+    `lost`: the number of connections lost by this mail.
     """
 
     due: float
@@ -119,7 +119,7 @@ class Attempt:
 
 
 class RetryQueue:
-    """Attempts by the time at which they are due."""
+    """Attempts ordered by due time."""
 
     def __init__(self) -> None:
         self._heap: list[Attempt] = []
@@ -133,7 +133,7 @@ class RetryQueue:
         return self._heap[0].due - time.monotonic()
 
     def take_due(self, most: int) -> list[Attempt]:
-        """Remove and return the attempts that are due."""
+        """Remove and return the due attempts."""
         due: list[Attempt] = []
         while len(due) < most and self._heap and self.delay <= 0:
             due.append(heappop(self._heap))
@@ -149,7 +149,7 @@ class RetryQueue:
         heappush(self._heap, Attempt(due, failed.order, failed.task, retry.attempt, retry.lost))
 
 
-# Entries that one transaction holds at most, about.
+# About the most entries in one transaction.
 MOST_PENDING = 1000
 
 
@@ -165,7 +165,7 @@ class DeliveryRecords:
         self._pending.append(entry)
 
     def finish(self, entry: LedgerEntry, before: DeliveryState | None) -> None:
-        """Add the state with which a client is done, and count it; None: it is not mailed yet."""
+        """Add and count a client's final state; None: it is not mailed yet."""
         if entry.reason:
             state = entry.state or "not mailed yet"
             log.info("%s: %s, %s", self._label(entry.client), state, entry.reason)
@@ -177,7 +177,7 @@ class DeliveryRecords:
             self.flush()
 
     def revert(self, attempt: Attempt, reason: str) -> None:
-        """Add the state before the attempt again: it is certain that the mail was not sent."""
+        """Restore the state before the attempt, since the mail was certainly not sent."""
         task = attempt.task
         log.info("%s: attempt %d: %s", self._label(task.mail.client), attempt.number, reason)
         self.write(task.entry_before(f"reverted: {reason}"))
@@ -202,7 +202,7 @@ class Outcomes:
         self.left_open: list[str] = []
 
     def apply(self, attempt: Attempt, outcome: SmtpOutcome) -> None:
-        """Do what follows from the outcome of an attempt."""
+        """Act on the outcome of an attempt."""
         self.health.record(outcome, is_first=attempt.number == 1)
         match next_step(outcome, attempt.number, self._policy, attempt.lost):
             case Final(DeliveryState.FAILED, reason):
@@ -218,16 +218,16 @@ class Outcomes:
                 self._leave_open(attempt, reason)
 
     def finish(self) -> None:
-        """Fail the refused clients of which the shard's own answers say that they are the cause."""
+        """Fail the refused clients that are at fault according to the shard's own answers."""
         self._fail(self.health.finish())
 
     def _refused(self, attempt: Attempt, outcome: SmtpOutcome, reason: str) -> None:
         task = attempt.task
         entry = task.entry(DeliveryState.FAILED, reason)
-        if task.before is DeliveryState.FAILED:  # it says nothing about the server
+        if task.before is DeliveryState.FAILED:  # does not reflect on the server
             self._records.finish(entry, task.before)
         elif isinstance(outcome, TemporaryFailure) and self.health.is_deferring:
-            self._leave_open(attempt, f"{reason}, like many other mails")
+            self._leave_open(attempt, f"{reason}, as for many other mails")
             self._fail(self.health.refuse(reason, None))
         else:
             self._records.revert(attempt, f"{reason}; not final until other mails are accepted")

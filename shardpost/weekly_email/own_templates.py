@@ -1,12 +1,11 @@
-"""The templates that SHARDPOST_MAIL_TEMPLATES names: read for a run, tried before it, and kept.
+"""The templates of SHARDPOST_MAIL_TEMPLATES: read and tried before a run, and kept.
 
-They are sent along to where mails are written: all mails of a run are by the same ones, whatever
-becomes of the folder meanwhile. The table `mail_looks` keeps them, through deltalake, so that the
-mails of a week can be shown as they were sent.
+They are shipped with the work, so that all mails of a run use the same templates even if the folder
+changes. The table `mail_looks` keeps them (through deltalake), so that mails can be shown as they
+were sent.
 
-A template can take any time and any memory, and Airflow's API server has other work: so whatever of
-the page renders templates does it in a child process, which is this file, with bounds of time,
-memory and output.
+A template can use any amount of time and memory, and Airflow's API server has other work: so the
+page renders templates in a child process (this file) with limits on time, memory and output.
 """
 
 import json
@@ -49,17 +48,16 @@ NAME = "SHARDPOST_MAIL_TEMPLATES"
 
 @dataclass(frozen=True)
 class TemplateSettings:
-    """What the settings say of the look of the mail."""
+    """The settings of the mail's appearance."""
 
     mail_templates: Path | None
     mail_language: str | None
 
 
 def templates_of(settings: TemplateSettings) -> MailTemplates:
-    """Return the templates that the settings name, tried with samples; shipped ones otherwise.
+    """Return the templates of the settings, tried with samples, or the shipped ones.
 
-    UsageError for a folder that is none, and for a template that no mail can be written with: its
-    file, and the line.
+    Raises UsageError for a missing folder, and for a template that fails, with file and line.
     """
     templates = read(settings)
     mail_rendering.check(templates)
@@ -71,15 +69,15 @@ def read(settings: TemplateSettings) -> MailTemplates:
     language, folder = settings.mail_language, settings.mail_templates
     if language and (language := known_language(language)) is None:
         raise UsageError(
-            f"setting SHARDPOST_MAIL_LANGUAGE={settings.mail_language!r}: expected a language that"
-            " Babel has the numbers and dates of, such as de or pt-BR"
+            f"setting SHARDPOST_MAIL_LANGUAGE={settings.mail_language!r}: expected a language"
+            " that Babel knows, such as de or pt-BR"
         )
     files = tuple(_read(folder)) if folder else ()
     return MailTemplates(files, str(folder or ""), language)
 
 
 def with_subject(templates: MailTemplates, subject: str) -> MailTemplates:
-    """Return the templates with another subject, for all languages, which nobody has tried."""
+    """Return the templates with another, untried subject for all languages."""
     stem = SUBJECT.partition(".")[0]
     others = [
         (name, text)
@@ -90,14 +88,14 @@ def with_subject(templates: MailTemplates, subject: str) -> MailTemplates:
 
 
 def write_shipped(folder: Path) -> list[Path]:
-    """Write the shipped templates into a folder, to be changed; return their paths.
+    """Write the shipped templates into a folder for editing; return their paths.
 
-    UsageError if one of them is there already: nothing is written then.
+    Raises UsageError, and writes nothing, if one of them exists.
     """
     paths = {folder / name: shipped(name).text for name in SHIPPED}
     for path in paths:
         if path.exists():
-            raise UsageError(f"{path}: expected no template yet, found one: it is not overwritten")
+            raise UsageError(f"{path}: this template exists already and is not overwritten")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in paths.items():
@@ -110,8 +108,8 @@ def write_shipped(folder: Path) -> list[Path]:
 def _read(folder: Path) -> Iterator[tuple[str, str]]:
     if not folder.is_dir():
         raise UsageError(
-            f"setting {NAME}={str(folder)!r}: expected a folder, found none; `shardpost email"
-            f" templates init {folder}` makes one"
+            f"setting {NAME}={str(folder)!r}: expected a folder, found nothing; `shardpost email"
+            f" templates init {folder}` creates it"
         )
     known: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
@@ -119,8 +117,8 @@ def _read(folder: Path) -> Iterator[tuple[str, str]]:
             _require_known_name(path)
             if (other := known.setdefault(canonical(path.name), path)) is not path:
                 raise UsageError(
-                    f"{path}: expected a language of its own, found that of {other.name}:"
-                    " remove one of them"
+                    f"{path}: expected one file per language, found the language of {other.name}"
+                    " again: remove one of them"
                 )
             if (size := path.stat().st_size) > MOST_BYTES:
                 raise UsageError(f"{path}: expected at most {MOST_BYTES} bytes, found {size}")
@@ -128,7 +126,7 @@ def _read(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _require_known_name(path: Path) -> None:
-    """Refuse a name that is nearly one of ours, and a language that there is not."""
+    """Refuse a name that is almost one of ours, and an unknown language."""
     language = language_of(path.name)
     if language is not None and known_language(language) is None:
         raise UsageError(
@@ -142,10 +140,10 @@ def _require_known_name(path: Path) -> None:
 
 
 def keep_look(tables: Tables, context: EmailContext, shards: Sequence[int], now: datetime) -> None:
-    """Keep by what a run writes the mails of its shards from now on, in the table `mail_looks`.
+    """Record in `mail_looks` the sender and templates of a run's shards from now on.
 
-    To be called behind the locks of the shards, before the first mail. A row is added for those of
-    them that were not mailed by the same sender and templates last.
+    Call it while holding the locks of the shards, before the first mail. A row is added for the
+    shards whose last mails had another sender or other templates.
     """
     sender, templates = context.sender, context.templates
     look = MailLook(
@@ -161,7 +159,7 @@ def keep_look(tables: Tables, context: EmailContext, shards: Sequence[int], now:
 
 
 def looks_of_shard(tables: Tables, week: IsoWeek, shard: int) -> list[MailLook]:
-    """Return by what the mails of a shard were written, the newest first."""
+    """Return the senders and templates of a shard's mails, newest first."""
     return [look for look in reversed(_looks(tables, week)) if shard in look.shards]
 
 
@@ -170,11 +168,11 @@ def _looks(tables: Tables, week: IsoWeek) -> list[MailLook]:
     return select(tables, MAIL_LOOKS, MailLook, f"WHERE week = '{week}' ORDER BY at")
 
 
-# Of processor time, and of the clock's where the processor has other work, too.
+# Seconds of processor time, and of wall-clock time on a busy machine.
 CPU_SECONDS = 5
 MOST_SECONDS = 60.0
 MOST_MEMORY = 256 << 20
-# Of the text and of the HTML; a mail of 10,000 positions has 1 MB.
+# For the text and the HTML each; a mail of 10,000 positions has 1 MB.
 MOST_CHARACTERS = 4 << 20
 AT_ONCE = BoundedSemaphore(2)
 WAIT_SECONDS = 10.0
@@ -183,12 +181,12 @@ WAIT_SECONDS = 10.0
 def bounded_rendered(
     templates: MailTemplates, language: str | None, values: Values, *, is_tried: bool = False
 ) -> Rendered:
-    """Return the parts of one mail, as `mail_rendering.rendered`; TemplateError beyond bounds."""
+    """Return the parts of one mail like `mail_rendering.rendered`; TemplateError beyond limits."""
     return Rendered(**_asked(templates, language, values, is_tried=is_tried))
 
 
 def bounded_templates_of(settings: TemplateSettings) -> MailTemplates:
-    """Return the templates that the settings name, tried as `templates_of` does, within bounds."""
+    """Return the templates of the settings, tried as in `templates_of`, within limits."""
     templates = read(settings)
     _asked(templates, None, None, is_tried=True)
     return templates
@@ -203,14 +201,14 @@ def _asked(*given: object, is_tried: bool) -> dict[str, str]:
             command, input=asked, capture_output=True, timeout=MOST_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        raise ShardpostError(f"expected a mail within {MOST_SECONDS:g} s, found none") from None
+        raise ShardpostError(f"the mail was not rendered within {MOST_SECONDS:g} s") from None
     finally:
         AT_ONCE.release()
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise TemplateError(
-            f"expected a mail within {CPU_SECONDS} s of processor time and {MOST_MEMORY >> 20} MB,"
-            f" found none: {one_line(said) or f'exit code {done.returncode}'}"
+            f"the mail was not rendered within {CPU_SECONDS} s of processor time and"
+            f" {MOST_MEMORY >> 20} MB: {one_line(said) or f'exit code {done.returncode}'}"
         )
     answer: dict[str, str] = json.loads(done.stdout)
     if "error" in answer:
@@ -219,7 +217,7 @@ def _asked(*given: object, is_tried: bool) -> dict[str, str]:
 
 
 def _answer() -> dict[str, str]:
-    """Return what the parent asks for, in the child; nothing where it only tries templates."""
+    """Return, in the child, what the parent asked for; nothing if it only tries templates."""
     (templates, language, values), is_tried = pickle.load(sys.stdin.buffer)  # noqa: S301 - written here
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))

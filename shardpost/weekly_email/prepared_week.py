@@ -1,8 +1,8 @@
-"""The week that a run freezes or mails, and what is refused before: no JVM.
+"""The week that a run freezes or mails, and the checks before it, without a JVM.
 
-Settings, shards, the week, its snapshot and its ledger are looked at in that order. `preview_week`
-only looks: a hint before Java starts. `prepare_week` is how a run begins, and decides again behind
-the lock of freezes.
+Settings, shards, the week, its snapshot and its ledger are checked in that order. `preview_week`
+only checks: a hint before Java starts. `prepare_week` starts a run, and checks again under the lock
+of freezes.
 """
 
 from collections.abc import Callable
@@ -29,17 +29,15 @@ from shardpost.weekly_email.own_templates import TemplateSettings, templates_of
 from shardpost.weekly_email.smtp_server import SenderSettings, SmtpServer
 from shardpost.weekly_email.week_state import WeekState
 
-ACCEPT = (
-    "Nothing was frozen, and nothing is mailed. If that is intended, run it once with --accept-drop"
-)
+ACCEPT = "Nothing was frozen or mailed. If this is intended, run it once with --accept-drop"
 
 
 @dataclass(frozen=True)
 class PreparedWeek:
-    """The week, the instant it is of, and the audience that is frozen, or None.
+    """The week, its as-of instant, and its frozen audience or None.
 
     Every mode of the job starts from it. `snapshot` is the newest one; `shards` are this run's.
-    ShardpostError for an audience that was erased, or whose shards do not fit.
+    Raises ShardpostError for an audience that was erased or has another number of shards.
     """
 
     state: WeekState
@@ -63,24 +61,24 @@ class PreparedWeek:
 
     @property
     def partitions(self) -> int:
-        """The number of all shards."""
+        """The total number of shards."""
         return self.ledger.partitions
 
     @property
     def snapshot_number(self) -> int:
-        """The snapshot that the audience is of."""
+        """The snapshot of the audience."""
         return self.frozen.snapshot if self.frozen else self.snapshot.number
 
     @property
     def context(self) -> EmailContext:
-        """What the week's e-mails have in common."""
+        """The context that the week's e-mails share."""
         country = (self.frozen or self.snapshot).country
         snapshots = (self.snapshot_number, self.snapshot.number)
         common = (self.iso_week, self.as_of, country, self.sender, self.templates)
         return EmailContext(*common, *snapshots)
 
     def as_frozen(self, shards_per_task: int) -> dict[str, Any]:
-        """Return the result of a freeze: how many clients (None: not frozen), groups of shards."""
+        """Return the result of a freeze: number of clients (None: not frozen), groups of shards."""
         groups = shard_groups(self.shards, shards_per_task)
         return {
             "week": str(self.iso_week),
@@ -99,14 +97,13 @@ def preview_week(
     state: WeekState,
     templates_of: Callable[[TemplateSettings], MailTemplates] = templates_of,
 ) -> PreparedWeek:
-    """Return the week that a request is about, with its audience if that is frozen; write nothing.
+    """Return the week of a request, with its audience if frozen; write nothing.
 
-    UsageError for settings and templates that no mail can be written with, for shards that do not
-    exist, and for another country than the newest snapshot's;
-    ShardpostError for a week that has not ended, that the newest snapshot does not cover, or that
-    is not frozen and whose history was pruned, and for a ledger that may have lost records
-    of the week; WeekClosedError for a week that is closed; WeekPausedError for one that is paused,
-    unless the run only looks.
+    Raises UsageError for unusable settings or templates, for shards that do not exist, and if the
+    country differs from the newest snapshot's; ShardpostError for a week that has not ended, that
+    the newest snapshot does not cover, or that is unfrozen with pruned history, and for a ledger
+    that may have lost records of the week; WeekClosedError for a closed week; WeekPausedError for a
+    paused week unless the run is read-only.
     """
     sender = installation.values(SenderSettings).sender(installation.values(SmtpServer))
     templates = templates_of(installation.values(TemplateSettings))
@@ -136,16 +133,16 @@ def preview_week(
 def prepare_week(
     installation: Installation, request: EmailRequest, state: WeekState
 ) -> PreparedWeek:
-    """Return the same for a run that freezes or mails the week, whose ledger is marked by now."""
+    """Return the same for a run that freezes or mails the week, and mark its ledger."""
     week = preview_week(installation, request, state)
     state.mark_start(week.ledger, request.now)
     return week
 
 
 def require_no_collapse(state: WeekState, counts: dict[str, int], in_snapshot: Counts) -> None:
-    """Refuse an audience with far fewer clients than that of the last frozen week before.
+    """Refuse an audience with far fewer clients than the last frozen week before.
 
-    Or a snapshot with far more positions on unknown exchanges, also before the first one.
+    Also refuse a snapshot with far more positions on unknown exchanges, even for the first week.
     """
     before, most = state.frozen_before(), state.installation.values(RunRules).max_drop
     known = {RECIPIENTS: before.recipients} if before else {}
@@ -163,9 +160,9 @@ def require_no_collapse(state: WeekState, counts: dict[str, int], in_snapshot: C
 
 
 def _require_covered(snapshot: Snapshot, request: EmailRequest, as_of: datetime) -> None:
-    """Refuse a snapshot that lacks records of before the week's end; of an early one, its start.
+    """Refuse a snapshot that lacks records before the week's end (early: its start).
 
-    Or one that has no longer the history of that instant.
+    Also refuse one that no longer has the history of that instant.
     """
     week, what = request.week, "started" if request.early else "ended"
     since = week.start if request.early else week.end
@@ -178,22 +175,23 @@ def _require_covered(snapshot: Snapshot, request: EmailRequest, as_of: datetime)
         snapshot.require_history(as_of)
     except ShardpostError as error:
         raise ShardpostError(
-            f"week {week} is not frozen, and its holders can no longer be computed: {error}"
+            f"week {week} is not frozen, and its holders as of then can no longer be computed:"
+            f" {error}"
         ) from None
 
 
 def _require_recent(snapshot: Snapshot, now: datetime, most_seconds: float) -> None:
-    """Refuse a snapshot that is too old to tell who has unsubscribed lately."""
+    """Refuse a snapshot too old to show recent unsubscriptions."""
     if now - snapshot.looked_at > timedelta(seconds=most_seconds):
         raise ShardpostError(
             f"{_coverage(snapshot)}, more than {most_seconds:g} s ago"
-            " (SHARDPOST_MAIL_SNAPSHOT_AGE): clients may have unsubscribed since: run"
+            " (SHARDPOST_MAIL_SNAPSHOT_AGE), and clients may have unsubscribed since then: run"
             " `shardpost compact` first"
         )
 
 
 def _require_not_ahead(snapshot: Snapshot, now: datetime) -> None:
-    """Refuse a snapshot of the future: what it covers is unknown."""
+    """Refuse a snapshot from the future: its coverage is unknown."""
     if snapshot.is_ahead(now):
         raise ShardpostError(
             f"{_coverage(snapshot)}, but this machine's clock says {now:%Y-%m-%d %H:%M} UTC: either"
@@ -203,10 +201,10 @@ def _require_not_ahead(snapshot: Snapshot, now: datetime) -> None:
 
 
 def _coverage(snapshot: Snapshot) -> str:
-    """Say up to which time a snapshot has all records, and what holds up later ones."""
+    """Return a phrase for the time up to which a snapshot has all records."""
     if snapshot.looked_at == NEVER:
         of = "was never confirmed to have all records of its inputs"
     else:
         of = f"is of {snapshot.looked_at:%Y-%m-%d %H:%M} UTC"
-    behind = " (later records wait after an open transaction; `shardpost compact` names it)"
+    behind = " (later records are behind an open transaction; `shardpost compact` names it)"
     return f"snapshot {snapshot.number} {of}{behind if snapshot.incomplete else ''}"

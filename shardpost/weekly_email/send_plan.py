@@ -1,4 +1,4 @@
-"""What a shard has to do, as a stream: decisions that need no mail, and mails that are ready."""
+"""The work of a shard as a stream: decisions without a mail, and mails ready to send."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,17 +31,17 @@ from shardpost.weekly_email.model.recipient import (
 BATCH = 1000
 
 _MEMBER_COLUMNS = tuple(column.name for column in fields(Member))
-# So often a shard that is being mailed looks who unsubscribed, seconds.
+# How often a shard being mailed checks for unsubscriptions, in seconds.
 INTERVAL_SECONDS = 60.0
-# What a table that cannot be read raises.
+# The exceptions of an unreadable table.
 UNREADABLE = (ShardpostError, OSError, DeltaError, ArrowException)
 
 
 @dataclass(frozen=True)
 class MailToSend:
-    """A mail to be sent, and what the ledger says of the client before it.
+    """A mail to be sent, and the client's ledger state before it.
 
-    `resends`: how often its mail was sent again already. `written`: from what it was written.
+    `resends`: how often it was resent so far. `written`: its source.
     """
 
     mail: Mail
@@ -50,13 +50,13 @@ class MailToSend:
     written: Written | None = None
 
     def entry(self, state: DeliveryState, reason: str | None = None) -> LedgerEntry:
-        """Return what the ledger says while this mail is being sent, or after it."""
+        """Return the ledger entry during or after sending this mail."""
         resends = self.resends + (self.before is DeliveryState.UNKNOWN)
         entry = LedgerEntry(self.mail.client, state, self.mail.message_id, reason, resends)
         return replace(entry, written=self.written)
 
     def entry_before(self, reason: str) -> LedgerEntry:
-        """Return what the ledger said before, for a mail that was certainly not sent."""
+        """Return the previous ledger entry, for a mail that was certainly not sent."""
         mail = self.mail
         return LedgerEntry(mail.client, self.before, mail.message_id, reason, self.resends)
 
@@ -65,7 +65,7 @@ class MailToSend:
 class NoMail:
     """The ledger entry of a client that gets no mail, and its state before.
 
-    An entry without a state says only why the client remains open: nothing is written.
+    An entry without a state only explains why the client remains open: nothing is written.
     """
 
     entry: LedgerEntry
@@ -76,21 +76,21 @@ Step = MailToSend | NoMail
 
 
 class SubscriptionsUnknownError(ShardpostError):
-    """The tables cannot be read for subscriptions, so mailing has to stop."""
+    """Subscriptions cannot be read from the tables, so mailing has to stop."""
 
 
 def nobody_unsubscribed(client: str) -> bool:
-    """Tell of any client that it has not unsubscribed since the run began."""
+    """Return False: no client has unsubscribed since the run began."""
     del client
     return False
 
 
 @dataclass
 class Unsubscribed:
-    """Tells whether a client has unsubscribed since the snapshot that the run began with.
+    """Checks whether a client has unsubscribed since the run's first snapshot.
 
-    The answer is of the newest snapshot as of at most `interval` seconds ago. The driver
-    passes it to Spark's tasks unused, so the task of each shard has, and refreshes, its own copy.
+    The answer is from the newest snapshot as of at most `interval` seconds ago. The driver passes
+    it to Spark tasks unused, so each shard's task has, and refreshes, its own copy.
     """
 
     tables: Tables
@@ -100,7 +100,7 @@ class Unsubscribed:
     _asked_at: float | None = field(default=None, init=False)
 
     def __call__(self, client: str) -> bool:
-        """Return the answer; SubscriptionsUnknownError if there is none."""
+        """Return the answer, or raise SubscriptionsUnknownError."""
         now = time.monotonic()
         if self._asked_at is None or now - self._asked_at >= self.interval:
             try:
@@ -108,8 +108,9 @@ class Unsubscribed:
                 self._clients = unsubscribed_since(self.tables, newest, self.since)
             except UNREADABLE as error:
                 raise SubscriptionsUnknownError(
-                    f"cannot read from the tables who has unsubscribed ({first_line(error)}):"
-                    " mailing stopped; the remaining clients are not mailed yet: run again"
+                    "cannot read from the tables which clients have unsubscribed"
+                    f" ({first_line(error)}); mailing stopped, and the remaining clients are not"
+                    " mailed yet: run again"
                 ) from None
             self._asked_at = now
         return client in self._clients
@@ -117,14 +118,13 @@ class Unsubscribed:
 
 @dataclass
 class SendPlan:
-    """The plan of one shard; reads the audience once, in its order, one batch at a time.
+    """The plan of one shard; reads the audience once, in order, one batch at a time.
 
-    Batches have the fields of `Member`, and `positions`, as columns; each client once.
-    `open_clients` counts those that the ledger did not know when they were read.
-    `has_unsubscribed` is asked of each client right before its mail; if it cannot say, or if a
-    template is wrong, the steps end, and `stop_reason` says why. In an early week an open client
-    without a usable contact remains open: the contact that counts is that of the freeze, which is
-    still to come.
+    Batches have the fields of `Member` and `positions` as columns, and each client once.
+    `open_clients` counts those without a ledger entry when they were read. `has_unsubscribed` is
+    called for each client right before its mail; if it fails, or a template is wrong, the steps end
+    with a `stop_reason`. In an early week an open client without a usable contact remains open,
+    since the contact at the coming freeze counts.
     """
 
     ledger_index: LedgerIndex
@@ -136,9 +136,9 @@ class SendPlan:
     stop_reason: str | None = None
 
     def steps(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Step]:
-        """Yield what is to be done, in the order of the audience; what is resent comes last.
+        """Yield the steps in the order of the audience, resends last.
 
-        If the mail server still fails as it did, it does so after everybody else was mailed.
+        If the mail server still fails on a resend, everybody else was mailed before.
         """
         resent: list[pa.RecordBatch] = []
         try:
@@ -159,7 +159,7 @@ class SendPlan:
             self.stop_reason = str(error)
 
     def count_rest(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Read what is left of the audience only to count its open clients."""
+        """Read the rest of the audience only to count its open clients."""
         for batch in batches:
             self._states(batch)
 
@@ -187,7 +187,7 @@ class SendPlan:
             Member(**row).as_mailed(states[i])
             for i, row in zip(chosen, rows.select(_MEMBER_COLUMNS).to_pylist(), strict=True)
         ]
-        # Of an early week, an open client without a contact remains open.
+        # In an early week, an open client without a contact remains open.
         of_open = None if self.context.is_early else DeliveryState.FAILED
         recipients = [
             recipient_of(
@@ -222,10 +222,10 @@ class SendPlan:
         except ComposeError as error:
             why = NotMailed(DeliveryState.FAILED, str(error))
             return self._not_mailed(to.client, why, before)
-        except TemplateError as error:  # of no client's making, so no client has failed
+        except TemplateError as error:  # not caused by a client, so no client has failed
             raise TemplateError(
-                f"{error} (with the values of client {shown(to.client)}): mailing stopped; the"
-                " remaining clients are not mailed yet: change the template and run again"
+                f"{error} (with the values of client {shown(to.client)}); mailing stopped, and"
+                " the remaining clients are not mailed yet: fix the template and run again"
             ) from None
 
     def _not_mailed(self, client: str, why: NotMailed, before: DeliveryState | None) -> NoMail:

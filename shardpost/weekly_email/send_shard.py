@@ -1,8 +1,8 @@
 """One shard from end to end: open its ledger, send what is open, report the counts.
 
-A shard of three clients, two of
-which are refused, cannot tell bad addresses from a broken server, and neither can a job that mails
-some of the shards. So what no shard could decide about is settled once, by all answers of a run.
+A shard of three clients, two of them refused, cannot distinguish bad addresses from a broken
+server, and neither can a job with some of the shards. So undecided refusals are settled once, from
+all answers of a run.
 """
 
 import logging
@@ -37,10 +37,10 @@ from shardpost.weekly_email.week_status import find_week
 def settle_parts(
     installation: Installation, week: IsoWeek, parts: Iterable[Mapping[str, Any]], now: datetime
 ) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """Settle the refusals of a run of several jobs, by what `email_run.send` returned of each.
+    """Settle the refusals of a run of several jobs, given the result of `email_run.send` of each.
 
-    Return these documents, with the counts of afterwards, and why refused clients remain open.
-    ShardpostError beside another run, or if the ledger may lack records: then all remain open.
+    Return these documents with the new counts, and why refused clients remain open. Raises
+    ShardpostError if another run is active or the ledger may lack records: then all remain open.
     """
     documents = list(parts)
     answers = [one for document in documents for one in document.get("answers", ())]
@@ -62,9 +62,9 @@ def settle_parts(
 def settle_refusals(
     installation: Installation, week: IsoWeek, reports: Sequence[ShardReport]
 ) -> list[ShardReport]:
-    """Return the reports with each provisional refusal decided: `failed`, or left open.
+    """Return the reports with each provisional refusal set to `failed` or left open.
 
-    One shard that was stopped is enough to leave them all open.
+    If any shard was stopped, all are left open.
     """
     refused = sum(report.refused for report in reports)
     accepted = sum(report.accepted for report in reports)
@@ -87,7 +87,7 @@ def settle_refusals(
 def _fail(
     installation: Installation, week: IsoWeek, report: ShardReport, refusals: Sequence[Refusal]
 ) -> ShardReport:
-    """Write `failed` for the clients whose state is still that of before their refusal."""
+    """Write `failed` for the clients whose state has not changed since their refusal."""
     try:
         with closing(Ledger(installation, week, report.shard)) as ledger:
             states = ledger.open().states([refusal.entry.client for refusal in refusals])
@@ -104,9 +104,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SendOptions:
-    """What the shards of one run have in common.
+    """What the shards of one run share.
 
-    `now` is the run's time when the machine's clock showed `started`, seconds since 1970.
+    `now` is the run's time when the machine's clock showed `started`, in seconds since 1970.
     """
 
     context: EmailContext
@@ -116,7 +116,7 @@ class SendOptions:
     has_unsubscribed: Callable[[str], bool] = nobody_unsubscribed
 
     def plan(self, ledger_index: LedgerIndex) -> SendPlan:
-        """Return the plan of a shard whose ledger says that."""
+        """Return the plan of a shard with that ledger."""
         return SendPlan(ledger_index, self.resend, self.context, self.clock, self.has_unsubscribed)
 
     def clock(self) -> datetime:
@@ -126,7 +126,7 @@ class SendOptions:
 
 @dataclass(frozen=True)
 class Shard:
-    """One shard: how many clients its audience has, and the mails per second that it may send.
+    """One shard: the size of its audience, and its limit of mails per second.
 
     `rate` is None for no limit.
     """
@@ -142,7 +142,7 @@ def send_shard(
     shard: Shard,
     batches: Iterable[pa.RecordBatch],
 ) -> ShardReport:
-    """Send a shard's e-mails; never raises: what stopped it is in the report."""
+    """Send a shard's e-mails; never raises: the report has what stopped it."""
     batches = iter(batches)
     try:
         with closing(Ledger(installation, options.context.week, shard.number)) as ledger:
@@ -162,7 +162,7 @@ def _send(
     batches: Iterator[pa.RecordBatch],
 ) -> ShardReport:
     ledger_index = ledger.open()
-    # It was whole before Spark started: what was read is of that ledger, and not of a new topic.
+    # The ledger was complete before Spark started, so this was read from it, not from a new topic.
     WeekState(installation, options.context.week).require_ledger()
     unknown = sending_to_unknown(ledger_index)
     plan = options.plan(ledger_index)
@@ -177,7 +177,7 @@ def _send(
     plan.count_rest(batches)
     progress.log_last()
     report, health = progress.report(plan.open_clients, error), sender.outcomes.health
-    # A shard that stopped has no refusals that the run's other shards decide about.
+    # The refusals of a stopped shard are not decided by the run's other shards.
     undecided = () if error else tuple(refusal.to_json() for refusal in health.provisional)
     return replace(report, accepted=health.accepted, refused=health.refused, provisional=undecided)
 

@@ -1,9 +1,9 @@
 """The sender of one shard: ledger, then mail, then ledger, each client exactly once.
 
 One transaction holds the outcomes of the last group of mails and `sending` of the next; the mail
-server hears of a group only after that commit returned. So a run that dies leaves at most one
-client per open connection unknown, and the next run finds which. Each connection to the mail server
-has one mail at a time.
+server is contacted only after that commit returned. So a run that dies leaves at most one client
+per open connection unknown, and the next run knows which. Each connection to the mail server sends
+one mail at a time.
 """
 
 import logging
@@ -41,12 +41,12 @@ from shardpost.wording import counted
 
 log = logging.getLogger(__name__)
 
-# Before a longer wait than this the outcomes so far are written, seconds.
+# Before a wait longer than this, in seconds, the outcomes so far are committed.
 LONGEST_HELD = 0.2
-# A wait is cut into pieces, so that a signal to stop is noticed, seconds.
+# A wait is cut into pieces of this many seconds, so that a signal to stop is noticed.
 WAIT_SECONDS = 0.5
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-# So often a shard that is being mailed looks whether its week was paused, seconds.
+# How often a shard being mailed checks whether its week was paused, in seconds.
 WATCH_SECONDS = 2.0
 
 
@@ -55,7 +55,7 @@ class StoppedError(ShardpostError):
 
 
 class ShardSender:
-    """Does the steps of a plan, until nothing is left or something stops it."""
+    """Carries out the steps of a plan until it is finished or stopped."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ShardSender:
         self._started = 0
 
     def run(self, steps: Iterator[Step]) -> None:
-        """Do all steps; raises what stopped the shard, with the outcomes so far in the ledger."""
+        """Carry out all steps; commit the outcomes so far before raising what stopped the shard."""
         try:
             while group := self._next_group(steps):
                 self._send(group)
@@ -93,7 +93,7 @@ class ShardSender:
     # The next group
 
     def _next_group(self, steps: Iterator[Step]) -> list[Attempt]:
-        """Return the mails to send together next, at most one per connection; none at the end."""
+        """Return the next mails to send together, at most one per connection; empty at the end."""
         while True:
             # Until at least one mail may be sent.
             while (delay := self._rate_limit.delay(time.monotonic())) > 0:
@@ -152,10 +152,10 @@ class ShardSender:
 
 
 class SmtpConnections:
-    """Up to `mail_connections` sessions; one that cannot be opened is given up."""
+    """Up to `mail_connections` sessions; a session that cannot be opened is dropped."""
 
     def __init__(self, server: SmtpServer) -> None:
-        # The others go through the same: once in the log is enough.
+        # The other connections fail the same way: logging it once is enough.
         self._sessions = [
             SmtpSession(server, logs_attempts=number == 0)
             for number in range(server.mail_connections)
@@ -175,10 +175,10 @@ class SmtpConnections:
         self._remove([session for session, error in zip(sessions, errors, strict=True) if error])
 
     def send(self, mails: Sequence[Mail], require: Callable[[], None]) -> list[SmtpOutcome]:
-        """Send mails in parallel, at most `len` of them; return what became of each.
+        """Send at most `len` mails in parallel; return the outcome of each.
 
-        `require` is called before the content of each is sent, by several threads; none is, if it
-        raises ShardpostError.
+        `require` is called from several threads before the content of each mail; if it raises
+        ShardpostError, the mail is not sent.
         """
         sessions = self._sessions[: len(mails)]
         others = self._pool.map(_send, sessions[1:], mails[1:], repeat(require))
@@ -220,7 +220,7 @@ def _send(session: SmtpSession, mail: Mail, require: Callable[[], None]) -> Smtp
 
 @contextmanager
 def stop_reason_by_signal() -> Iterator[Callable[[], str | None]]:
-    """Give a function that returns why to stop, or None; so the mails under way can be finished.
+    """Provide a function that returns why to stop, or None, so that mails in flight can finish.
 
     The signals are those with which Spark ends its Python workers.
     """
@@ -240,10 +240,10 @@ def stop_reason_by_signal() -> Iterator[Callable[[], str | None]]:
 
 @dataclass
 class PauseWatch:
-    """Tells a shard that is being mailed whether its week was paused; looks every few seconds.
+    """Checks every few seconds whether the week of a shard being mailed was paused.
 
-    `clock` gives monotonic seconds. Where the tables cannot be read, it goes on: nobody can have
-    written there either, and who asks for subscriptions says what is wrong.
+    `clock` returns monotonic seconds. If the tables cannot be read, mailing continues: nobody can
+    have written there either, and the check of subscriptions reports the error.
     """
 
     installation: Installation
@@ -262,5 +262,5 @@ class PauseWatch:
                 paused = WeekState(self.installation, self.week).paused
                 self._found = paused.explanation if paused else None
             except UNREADABLE as error:
-                log.warning("%s: cannot read whether it was paused: %s", self.week, error)
+                log.warning("%s: cannot check whether it was paused: %s", self.week, error)
         return self._found

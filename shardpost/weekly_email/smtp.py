@@ -1,14 +1,14 @@
-"""SMTP: one connection that carries many mails, and the exact outcome of each.
+"""SMTP: one connection for many mails, with the exact outcome of each.
 
-Mails are sent here and not by smtplib's `sendmail()`, since everything depends on whether the final
-dot had been sent: a connection that is lost before it means that the mail was not sent, after it
-that the delivery is unknown. A `sendall` that fails has kept its last byte back, so the dot goes
-with the mail; what the server said meanwhile is read, since it may have refused the mail.
+Mails are not sent by smtplib's `sendmail()`, since all depends on whether the final dot was sent:
+if the connection is lost before it, the mail was not sent; after it, the delivery is unknown. A
+failing `sendall` has not sent its last byte, so the dot goes with the mail; then the server's reply
+is read, since it may have refused the mail.
 
-Each phase has its own timeout (RFC 5321, 4.5.3.2). The one after the final dot is the longest:
-giving up on a server that is still processing the mail makes its delivery unknown.
+Each phase has its own timeout (RFC 5321, 4.5.3.2).
 
-When a connection is tried again, and for how long: model/retry.py.
+The timeout after the final dot is the longest: giving up on a server that is still processing the
+mail makes its delivery unknown. For retries of connections see model/retry.py.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ from shardpost.weekly_email.smtp_server import (
 
 log = logging.getLogger(__name__)
 
-# Replies to MAIL that are about the login and not about the mail: it is required, or was rejected.
+# Replies to MAIL about the login, not the mail: it is required, or was rejected.
 ABOUT_LOGIN = frozenset({530, 534, 535, 538})
 CLOSING = 421
 START_MAIL_INPUT = 354
@@ -51,7 +51,7 @@ EARLY_REPLY_SECONDS = 2
 
 
 class MailServerError(ShardpostError):
-    """The mail server cannot be used at all; no mail is the cause."""
+    """The mail server cannot be used at all, independent of the mail."""
 
 
 class _ConnectionLostError(Exception):
@@ -63,9 +63,9 @@ class _ClosingError(_ConnectionLostError):
 
 
 class SmtpSession:
-    """One connection to the mail server, opened when it is needed and again when it was lost.
+    """One connection to the mail server, opened on demand and reopened when lost.
 
-    `logs_attempts`: each attempt to connect that failed is logged.
+    `logs_attempts`: log each failed attempt to connect.
     """
 
     def __init__(self, server: SmtpServer, *, logs_attempts: bool = True) -> None:
@@ -89,11 +89,11 @@ class SmtpSession:
                 attempt += 1
 
     def send(self, mail: Mail, require: Callable[[], None] = lambda: None) -> SmtpOutcome:
-        """Send one mail; where an older connection turns out to be lost, again on a new one.
+        """Send one mail; if an older connection was lost, try again on a new one.
 
-        `require` is called last before the content is sent; none is, if it raises ShardpostError.
-        A server that closes even new connections in reply to MAIL is tried as often as one that
-        cannot be connected to.
+        `require` is called right before the content is sent; if it raises ShardpostError, nothing
+        is sent. A server that closes even new connections in reply to MAIL is tried as often as an
+        unreachable one.
         """
         closed = 0
         while True:
@@ -122,7 +122,7 @@ class SmtpSession:
         delay = self._retries.delay_after(attempt)
         if self._logs_attempts:
             log.warning(
-                "mail server %s: attempt %d of %d to connect failed: %s; the next one in %g s",
+                "mail server %s: attempt %d of %d to connect failed: %s; next attempt in %g s",
                 self._server.address,
                 attempt,
                 self._retries.attempts,
@@ -161,19 +161,19 @@ class SmtpSession:
     def _transfer(
         self, smtp: smtplib.SMTP, mail: Mail, require: Callable[[], None]
     ) -> SmtpOutcome | None:
-        """Send the whole mail; return its outcome if the server refused it before, or None."""
+        """Send the whole mail; return its outcome if the server refused it early, else None."""
         if (refusal := self._send_commands(smtp, _commands(smtp, mail))) is not None:
             outcome = self._refused(*refusal)
             if self._smtp is not None:
                 self._reset(smtp)
             return outcome
         require()
-        # Dots that begin a line are doubled (RFC 5321, 4.5.2); content ends with CRLF.
+        # Dots at the start of a line are doubled (RFC 5321, 4.5.2); content ends with CRLF.
         first = b"." if mail.content.startswith(b".") else b""
         content = first + mail.content.replace(b"\r\n.", b"\r\n..") + DOT
         sock = _limited(smtp, self._server.timeout("block"))
         try:
-            # Not smtp.send(), which closes the connection before its reply could be read.
+            # Not smtp.send(), which closes the connection before the reply can be read.
             for start in range(0, len(content), BLOCK):
                 sock.sendall(content[start : start + BLOCK])
         except OSError as error:
@@ -181,9 +181,9 @@ class SmtpSession:
         return None
 
     def _early_reply(self, smtp: smtplib.SMTP, error: OSError) -> SmtpOutcome:
-        """Return the refusal of a server that takes no more of a mail; it has not got the dot.
+        """Return the refusal of a server that stopped reading a mail before the dot.
 
-        _ConnectionLostError if it has said nothing, or nothing about this mail.
+        Raises _ConnectionLostError if it sent no reply, or none about this mail.
         """
         try:
             _limited(smtp, EARLY_REPLY_SECONDS)
@@ -197,7 +197,7 @@ class SmtpSession:
         return outcome
 
     def _send_commands(self, smtp: smtplib.SMTP, commands: list[bytes]) -> tuple[int, bytes] | None:
-        """Send MAIL, RCPT and DATA, at once if the server offers PIPELINING (RFC 2920).
+        """Send MAIL, RCPT and DATA, together if the server offers PIPELINING (RFC 2920).
 
         Return the first negative reply, or None if the server expects the mail.
         """
@@ -221,9 +221,9 @@ class SmtpSession:
         return None
 
     def _read_replies(self, smtp: smtplib.SMTP, count: int) -> None:
-        """Read the replies to the commands that were pipelined after a refused one.
+        """Read the replies to the commands that were pipelined after a refused command.
 
-        A server that expects the mail in spite of the refusal gets none: the connection is closed.
+        If the server still expects the mail, the connection is closed.
         """
         try:
             if START_MAIL_INPUT in [smtp.getreply()[0] for _ in range(count)]:
@@ -247,12 +247,12 @@ class SmtpSession:
             return NoReply(f"no valid reply to the end of the mail: {error}")
 
     def _refused(self, code: int, text: bytes) -> TemporaryFailure | PermanentFailure:
-        """Return what a negative reply means; _ConnectionLostError if it is no reply of SMTP."""
+        """Return what a negative reply means; raises _ConnectionLostError for a non-SMTP reply."""
         reason = f"{code} {reply_text(text)}"
         if code in ABOUT_LOGIN:
             raise MailServerError(
-                f"mail server {self._server.host} accepts no mail without a"
-                f" valid login: {reason}; see SHARDPOST_SMTP_USER, _PASSWORD and _TLS"
+                f"mail server {self._server.host} requires a valid login: {reason}; see"
+                " SHARDPOST_SMTP_USER, _PASSWORD and _TLS"
             )
         if code == CLOSING:
             self._drop()
@@ -264,7 +264,7 @@ class SmtpSession:
         raise _ConnectionLostError(f"unexpected reply: {reason}")
 
     def _reset(self, smtp: smtplib.SMTP) -> None:
-        """Prepare the connection for the next mail; the outcome of this one is known already."""
+        """Prepare the connection for the next mail; the outcome of this mail is already known."""
         try:
             code, _ = smtp.rset()
         except (OSError, smtplib.SMTPException):
@@ -274,7 +274,7 @@ class SmtpSession:
 
 
 def _limited(smtp: smtplib.SMTP, seconds: float) -> socket.socket:
-    """Set the timeout of what follows on a connection; return its socket."""
+    """Set the timeout of the next phase of a connection; return its socket."""
     if smtp.sock is None:  # smtplib has closed it, after an error
         raise smtplib.SMTPServerDisconnected("the connection was closed")
     smtp.sock.settimeout(seconds)
@@ -287,5 +287,5 @@ def _commands(smtp: smtplib.SMTP, mail: Mail) -> list[bytes]:
     encoding = "utf-8" if mail.needs_utf8 else "ascii"
     lines = (f"MAIL FROM:<{mail.sender}>{size}{utf8}", f"RCPT TO:<{mail.recipient}>")
     if any(end in line for line in lines for end in "\r\n"):
-        raise ValueError(f"expected addresses of one line, found {lines}")
+        raise ValueError(f"expected addresses without line breaks, found {lines}")
     return [*(f"{line}\r\n".encode(encoding) for line in lines), DATA]

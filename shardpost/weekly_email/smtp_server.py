@@ -1,7 +1,7 @@
-"""The mail server that the settings name: who may send mails through it, and how to connect to it.
+"""The mail server of the settings: the permitted sender, and how to connect.
 
-A connection takes TLS, EHLO and login: one attempt. The example sender, and a login in clear text,
-are for a server on this machine only.
+TLS, EHLO and login are one connection attempt. The example sender and a login in clear text are
+allowed only for a server on this machine.
 """
 
 import smtplib
@@ -24,14 +24,14 @@ _FINAL = (
     smtplib.SMTPNotSupportedError,
     ssl.SSLCertVerificationError,
 )
-_NO_TLS = "WRONG_VERSION_NUMBER"  # OpenSSL's word for an answer that is none of TLS
+_NO_TLS = "WRONG_VERSION_NUMBER"  # OpenSSL's reason for a non-TLS answer
 COMMAND_UNKNOWN = frozenset({500, 502})
 LONGEST_REASON = 300
 
 
 Phase = Literal["connect", "command", "data", "block", "end"]
-# RFC 5321, 4.5.3.2, in seconds: of a connection and its greeting; of the answers to a command, to
-# DATA, and to the end of a mail; of writing a block of it.
+# RFC 5321, 4.5.3.2, in seconds: for connection and greeting; for the replies to a command, to DATA,
+# and to the end of a mail; for writing a block of it.
 TIMEOUTS: dict[Phase, float] = {
     "connect": 300,
     "command": 300,
@@ -43,7 +43,7 @@ TIMEOUTS: dict[Phase, float] = {
 
 @dataclass(frozen=True)
 class SmtpServer:
-    """The mail server, how it is used, and when it is taken to be broken.
+    """The mail server, its limits, and when it counts as broken.
 
     `smtp_host` is None for the embedded mail sink.
     """
@@ -61,37 +61,37 @@ class SmtpServer:
 
     @property
     def host(self) -> str:
-        """Its name, or its address."""
+        """Its host name or address."""
         return self.smtp_host or "127.0.0.1"
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """Its port."""
         return f"{self.host}:{self.smtp_port}"
 
     def timeout(self, phase: Phase) -> float:
-        """How long a phase of a conversation may take, in seconds.
+        """Return the timeout of a phase in seconds.
 
-        That of the answer to the end of a mail is never shorter than the RFC's: a server that is
-        still processing the mail may accept it, and its delivery is unknown.
+        The timeout for the reply to the end of a mail is never shorter than the RFC's: a server
+        still processing the mail may accept it, which leaves its delivery unknown.
         """
         most = TIMEOUTS[phase]
         return most if phase == "end" else min(most, self.smtp_timeout)
 
     @property
     def retries(self) -> MailRetryPolicy:
-        """How connections and mails are tried again."""
+        """The retry policy of connections and mails."""
         return MailRetryPolicy(self.mail_attempts)
 
     @property
     def health_limits(self) -> HealthLimits:
-        """From where on it is taken to be broken."""
+        """The limits beyond which it counts as broken."""
         most_lost = self.mail_attempts * self.mail_connections
         return HealthLimits(self.mail_refusal_share, most_lost)
 
 
 def connect(server: SmtpServer) -> smtplib.SMTP:
-    """Return a connection that takes mails; OSError or SMTPException if there is none."""
+    """Return a connection ready for mails; raises OSError or SMTPException."""
     tls = server.smtp_tls
     # Reading the machine's certificates takes a while.
     context = None if tls == "none" else ssl.create_default_context()
@@ -118,19 +118,19 @@ def connect(server: SmtpServer) -> smtplib.SMTP:
 
 
 def is_final(error: Exception) -> bool:
-    """Tell whether another attempt to connect would fail with the same error."""
+    """Return whether another attempt to connect would fail with the same error."""
     return isinstance(error, _FINAL) or getattr(error, "reason", None) == _NO_TLS
 
 
 def error_text(error: Exception) -> str:
-    """Return one line that says what an error of a connection was."""
+    """Return a connection error as one line."""
     if isinstance(error, smtplib.SMTPResponseException):
         return f"{error.smtp_code} {reply_text(error.smtp_error)}"
     return str(error) or type(error).__name__
 
 
 def cure_of(error: Exception, server: SmtpServer) -> str:
-    """Return what to do about a connection that failed with that error."""
+    """Return the remedy for a connection that failed with that error."""
     if server.smtp_host is None:
         return "`shardpost up` starts the mail sink"
     if isinstance(error, smtplib.SMTPAuthenticationError):
@@ -145,7 +145,7 @@ def reply_text(reply: bytes | str) -> str:
 
 
 def _greet(smtp: smtplib.SMTP) -> None:
-    """Send EHLO, or HELO to a server that does not know it; smtplib does so after any refusal."""
+    """Send EHLO, or HELO to a server without EHLO; smtplib sends HELO after any refusal."""
     code, text = smtp.ehlo()
     if code in COMMAND_UNKNOWN:
         code, text = smtp.helo()
@@ -159,7 +159,7 @@ def _own_name() -> str:
     return name if "." in name else "[127.0.0.1]"
 
 
-# Nobody receives mail there, and nobody can unsubscribe (RFC 2606).
+# No mail is delivered there, and nobody can unsubscribe there (RFC 2606).
 EXAMPLES = ("example", "example.com", "example.net", "example.org", "invalid")
 
 
@@ -167,7 +167,7 @@ def _require_real_sender(sender: Sender, host: str) -> None:
     if _is_example(sender.address.rpartition("@")[2]):
         raise UsageError(
             f"setting SHARDPOST_MAIL_FROM: {sender.address} is an example, and the mail server"
-            f" {host} is a real one: set the address that the e-mails are from"
+            f" {host} is a real one: set the sender address of the e-mails"
         )
     if _is_example(urlsplit(sender.unsubscribe_url).hostname or ""):
         raise UsageError(
@@ -177,18 +177,18 @@ def _require_real_sender(sender: Sender, host: str) -> None:
 
 
 def _require_private_login(server: SmtpServer) -> None:
-    """Refuse to send a password over the network as it is, unless the settings allow it."""
+    """Refuse to send a password in clear text over the network, unless the settings allow it."""
     user, is_refused = server.smtp_user, server.smtp_plain_login == "refuse"
     if user is not None and server.smtp_tls == "none" and is_refused:
         raise UsageError(
-            f"setting SHARDPOST_SMTP_TLS=none: the password of {user} would go to"
-            f" {server.host} in clear text: expected starttls or tls, or"
+            f"setting SHARDPOST_SMTP_TLS=none: the password of {user} would be sent to"
+            f" {server.host} in clear text: set starttls or tls, or"
             " SHARDPOST_SMTP_PLAIN_LOGIN=allow"
         )
 
 
 def is_local(host: str) -> bool:
-    """Tell whether a host is this machine."""
+    """Return whether a host is this machine."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -203,7 +203,7 @@ def _is_example(domain: str) -> bool:
 
 @dataclass(frozen=True)
 class SenderSettings:
-    """What the settings say of who sends the e-mails, and of unsubscribing."""
+    """The settings of the sender and of unsubscribing."""
 
     mail_from: str
     mail_list_id: str
@@ -211,7 +211,7 @@ class SenderSettings:
     unsubscribe_secret: str | None = field(repr=False)
 
     def shown(self) -> Sender:
-        """Return who sends the e-mails, also one that is an example: for mails not sent."""
+        """Return the sender, even an example address: for mails that are not sent."""
         return Sender.of(
             mail_from=self.mail_from,
             unsubscribe_url=self.unsubscribe_url,
@@ -220,7 +220,7 @@ class SenderSettings:
         )
 
     def sender(self, server: SmtpServer) -> Sender:
-        """Return the same; UsageError names a setting that this server can send nothing with."""
+        """Return the same; UsageError names a setting that must not be used with this server."""
         sender = self.shown()
         if not is_local(server.host):
             _require_real_sender(sender, server.host)
@@ -229,6 +229,6 @@ class SenderSettings:
 
     @property
     def can_be_forged(self) -> bool:
-        """Whether who knows a client's id can make its link to unsubscribe."""
+        """Whether anybody who knows a client's id can build its unsubscribe link."""
         host = urlsplit(self.unsubscribe_url).hostname or ""
         return "{token}" not in self.unsubscribe_url and not _is_example(host)

@@ -1,11 +1,11 @@
 """A person's decisions about a week: unknown deliveries, a ledger that lost records, a pause.
 
-As a run does it, each shard is locked and fenced first, and then read: a live run makes a decision
-about the ledger refuse, and one that was thought to be dead has no further effect.
+As in a run, each shard is locked and fenced before it is read: a decision about the ledger is
+refused beside a live run, and a run presumed dead has no further effect.
 
-Runs that mail a paused week end within seconds, and others refuse it. What was handed to the mail
-server is finished and recorded, and nothing new is begun: nothing becomes unknown, and who is open
-stays open for the run that goes on. Rows of `paused_weeks` are only added; the last one counts.
+Runs that mail a paused week end within seconds, and others refuse it. Mails in flight are finished
+and recorded, and no new ones are started: nothing becomes unknown, and open clients remain open for
+a later run. Rows of `paused_weeks` are only added; the last row counts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,12 +30,12 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import PAUSED_WEEKS, LedgerMark, PausedWeek
 from shardpost.weekly_email.week_state import WeekState
 
-# Clients that an error names.
+# The most clients that an error names.
 MOST_NAMED = 20
 
 
 class Outcome(StrEnum):
-    """What a person found out about a delivery."""
+    """A person's finding about a delivery."""
 
     SENT = "sent"  # the client got it
     OPEN = "open"  # it did not: the next run mails it
@@ -43,7 +43,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Resolution:
-    """The decision: of which week and clients, what, by whom, why and when."""
+    """The decision: week, clients, outcome, who, why and when."""
 
     week: IsoWeek
     clients: tuple[str, ...]
@@ -53,7 +53,7 @@ class Resolution:
     when: datetime
 
     def entry(self, unknown: LedgerEntry) -> LedgerEntry:
-        """Return the ledger's next entry of a client, after the one that left it unknown."""
+        """Return a client's new ledger entry, given the one that left it unknown."""
         state = DeliveryState.SENT if self.outcome is Outcome.SENT else None
         reason = f"resolved as {self.outcome} by {self.who}: {self.why}"
         return replace(unknown, state=state, reason=reason, resends=0)
@@ -64,7 +64,7 @@ class Resolution:
         return Decision(about, Kind.RESOLVED, self.who, self.when, self.why)
 
     def require_unknown(self, states: Mapping[str, DeliveryState | None]) -> None:
-        """Refuse the whole decision if a client is in another state; None is open."""
+        """Refuse the whole decision if a client is not unknown; None is open."""
         others = [
             f"{shown(client)} is {state or 'open'}"
             for client, state in states.items()
@@ -74,16 +74,16 @@ class Resolution:
             more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
             raise ShardpostError(
                 f"{self.week}: expected clients whose delivery is unknown, found"
-                f" {', '.join(others[:MOST_NAMED])}{more}; nothing was changed:"
-                f" `shardpost emails --week {self.week}` lists those that are"
+                f" {', '.join(others[:MOST_NAMED])}{more}; nothing was changed: `shardpost emails"
+                f" --week {self.week}` lists the unknown deliveries"
             )
 
 
 def resolve(installation: Installation, resolution: Resolution) -> dict[str, int]:
     """Write the decision; return {client: shard}.
 
-    ShardpostError if a client is not unknown: then nothing is changed. LockedError beside a run.
-    A client's ledger record and the record of the decision are one transaction, one per shard.
+    Raises ShardpostError, changing nothing, if a client is not unknown, and LockedError beside a
+    run. The ledger records and decisions of a shard are one transaction.
     """
     guards.require_owner(installation)
     week = resolution.week
@@ -94,7 +94,7 @@ def resolve(installation: Installation, resolution: Resolution) -> dict[str, int
         state.require_open(resolution.when)
         if state.require_ledger().partitions != partitions:
             raise _changed_meanwhile(week)
-        # Before anything is fenced: a wrong name does not stop a run on another machine.
+        # Before anything is fenced, so that a typo does not stop a run on another machine.
         read = [ShardLedger(installation.kafka, week, shard).entries() for shard in shards]
         resolution.require_unknown(_states(map(LedgerIndex.fold, read), shards.values()))
         ledgers = [opened.enter_context(closing(Ledger(installation, week, n))) for n in shards]
@@ -105,7 +105,10 @@ def resolve(installation: Installation, resolution: Resolution) -> dict[str, int
 
 
 def _changed_meanwhile(week: IsoWeek) -> ShardpostError:
-    return ShardpostError(f"{week}: the ledger's partitions changed meanwhile: run it again")
+    return ShardpostError(
+        f"{week}: the number of the number of the ledger's partitions changed meanwhile: run it"
+        " again"
+    )
 
 
 def _states(
@@ -141,7 +144,7 @@ def _write(
 def accept_ledger(
     installation: Installation, week: IsoWeek, who: str, why: str, now: datetime
 ) -> None:
-    """Accept the ledger of a week as it is now, and record who did.
+    """Accept the current ledger of a week, and record the decision.
 
     LockedError beside a run; WeekClosedError for a week that is closed.
     """
@@ -169,7 +172,7 @@ def accept_ledger(
 def pause(
     installation: Installation, week: IsoWeek, who: str, why: str, now: datetime
 ) -> PausedWeek:
-    """Pause a week, and record who did. ShardpostError if it is paused already."""
+    """Pause a week, and record the decision. Raises ShardpostError if it is already paused."""
     state = WeekState(installation, week)
     state.require_open(now)
     if state.paused:
@@ -180,7 +183,7 @@ def pause(
 def resume(
     installation: Installation, week: IsoWeek, who: str, why: str, now: datetime
 ) -> PausedWeek:
-    """Let runs mail a week again, and record who did. ShardpostError if it is not paused."""
+    """Resume a week, and record the decision. Raises ShardpostError if it is not paused."""
     if WeekState(installation, week).paused is None:
         raise ShardpostError(f"{week} is not paused: nothing to resume")
     return _change(installation, PausedWeek(str(week), False, now, who, why), Kind.RESUMED)
@@ -193,7 +196,7 @@ def _change(installation: Installation, changed: PausedWeek, kind: Kind) -> Paus
         Decision(changed.week.encode(), kind, changed.who, changed.at, changed.why),
         {},
         may_write=partial(guards.require_owner, installation),
-        done=f"{changed.week} is as it was: run it again",
+        done=f"{changed.week} was not changed: run it again",
     )
 
     def newest() -> PausedWeek:

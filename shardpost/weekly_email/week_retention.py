@@ -1,21 +1,21 @@
-"""Retention of old weeks: their audience is erased, their records are removed from the ledger.
+"""Retention of old weeks: erase their audience, remove their ledger records.
 
-An audience has names, addresses and holdings. The steps of its erasure, each of which may be the
-last before a crash; the next run continues:
+An audience has names, addresses and holdings. It is erased in these steps; after a crash the next
+run continues:
 
-1. the week's row says that its audience is erased: from then on no run reads it, and the week can
-   neither be frozen nor mailed again;
-2. its table leaves the disk, and with it what killed freezes left, which no row names.
+1. the week's row is marked as erased: from then on no run reads the audience, and the week can
+  neither be frozen nor mailed again;
+2. its table is deleted, together with leftovers of killed freezes, which no row names.
 
-In a ledger without records, every client looks open. So first each shard gets a record that closes
-the week, behind the fence of a sender: every sender reads it behind its own fence, and refuses.
-Only when all shards have it, the records go. The steps of a week, each of which may be the last
-before a crash; the next run continues:
+In a ledger without records, every client looks open. So each shard first gets a record that closes
+the week, written after fencing like a sender: every later sender reads it after its own fencing and
+refuses. Only when all shards have it, the records are removed. After a crash the next run continues
+these steps:
 
 1. the record that closes it, in each shard, with the counts as of then;
-2. its row in `closed_weeks`, for everybody who asks, and should the ledger be lost;
+2. its row in `closed_weeks`, for readers, and in case the ledger is lost;
 3. tombstones for its records;
-4. a second row, which says that they were removed.
+4. a second row, which records their removal.
 """
 
 from collections import defaultdict
@@ -53,7 +53,7 @@ from shardpost.wording import counted
 class _OldWeeks:
     """What was done with old weeks, or with `dry_run` would be.
 
-    `postponed` says of each week that is old, and with which it could not be done, why.
+    `postponed` has the reason for each old week that had to be skipped.
     """
 
     dry_run: bool
@@ -76,7 +76,7 @@ class _OldWeeks:
 
 @dataclass
 class ErasedAudiences(_OldWeeks):
-    """Old weeks whose audiences were erased: their clients, files and the bytes of these."""
+    """Old weeks whose audiences were erased: their clients, files and bytes."""
 
     clients: int = 0
     files: int = 0
@@ -91,7 +91,7 @@ class ErasedAudiences(_OldWeeks):
 
 @dataclass
 class ClosedWeeks(_OldWeeks):
-    """Old weeks that were closed, and the number of records that were removed from the ledger."""
+    """Old weeks that were closed, and the number of ledger records removed."""
 
     records: int = 0
 
@@ -105,12 +105,12 @@ class ClosedWeeks(_OldWeeks):
 def erase_old_audiences(
     installation: Installation, now: datetime, *, dry_run: bool = False
 ) -> ErasedAudiences:
-    """Erase the audiences that are older than SHARDPOST_AUDIENCE_DAYS.
+    """Erase the audiences older than SHARDPOST_AUDIENCE_DAYS, except of weeks being mailed.
 
-    Of a week that is being mailed none is erased. LockedError beside a freeze.
+    Raises LockedError beside a freeze.
     """
     result, retention = ErasedAudiences(dry_run), installation.values(LedgerRetention)
-    # An audience is of no use without its ledger.
+    # An audience is useless without its ledger.
     days = min(retention.audience_days, retention.ledger_days)
     if not dry_run:
         with table_errors():
@@ -124,7 +124,7 @@ def erase_old_audiences(
         weeks = table.list_all()
         clock = AgeClock.of(now, (IsoWeek.parse(week.week).end for week in weeks))
         result.warning = clock.warning
-        # An interrupted run may have begun with those that are marked.
+        # An interrupted run may have started with the marked weeks.
         old = [
             week
             for week in weeks
@@ -135,7 +135,7 @@ def erase_old_audiences(
         erased = [week for week in gone if week.audience_erased_at is None]
         result.weeks = sorted(week.week for week in erased)
         result.clients = sum(week.recipients for week in erased)
-        # And what killed freezes left, which no week has.
+        # And leftovers of killed freezes, which belong to no week.
         folders = {*table.unnamed(), *(week.audience for week in gone)}
         for folder in folders:
             files = data_files(installation.tables, audience_table(folder), lambda _: False)
@@ -148,7 +148,7 @@ def erase_old_audiences(
 
 @dataclass(frozen=True)
 class LedgerRetention:
-    """After how many days the audience of a week is erased, and its records are removed."""
+    """The ages in days at which a week's audience and ledger records are removed."""
 
     audience_days: int
     ledger_days: int
@@ -157,7 +157,7 @@ class LedgerRetention:
 def _mark(
     installation: Installation, week: FrozenWeek, now: datetime, result: ErasedAudiences
 ) -> bool:
-    """Write into the week's row that its audience is erased; False while a run mails the week."""
+    """Mark the week's audience as erased; return False while a run mails the week."""
     if week.audience_erased_at is not None:
         return True
     iso_week = IsoWeek.parse(week.week)
@@ -171,9 +171,9 @@ def _mark(
     return True
 
 
-# Free locks of weeks are removed after that: longer than a week is mailed.
+# Unused locks of weeks are removed after this time, longer than a week is mailed.
 LOCKS_KEPT = timedelta(days=14)
-# Tombstones of one transaction.
+# The most tombstones in one transaction.
 BATCH = 1000
 WHY = "the week is closed"
 
@@ -183,12 +183,11 @@ def close_old_weeks(
 ) -> ClosedWeeks:
     """Close the weeks whose last run was more than SHARDPOST_LEDGER_DAYS ago.
 
-    A week is closed when its audience was erased, which goes before; one that is being mailed is
-    postponed.
+    A week is closed after its audience was erased; a week being mailed is postponed.
     """
     result, days = ClosedWeeks(dry_run), installation.values(LedgerRetention).ledger_days
     with table_errors():
-        # Of each week that ever was in the ledger: when it was frozen and mailed.
+        # For each week ever in the ledger: when it was frozen and mailed.
         used: dict[IsoWeek, list[datetime]] = defaultdict(list)
         for frozen in FrozenWeeks(installation.tables).list_all():
             used[IsoWeek.parse(frozen.week)].append(frozen.frozen_at)
@@ -213,9 +212,9 @@ def _try_to_close(
     installation: Installation, week: IsoWeek, now: datetime, result: ClosedWeeks
 ) -> None:
     with postponing(week, result.postponed):
-        # Also if the ledger lost records: a closed week is never mailed again.
+        # Even if the ledger lost records: a closed week is never mailed again.
         shards = range(compacted_ledger(installation.kafka).partitions)
-        if result.dry_run:  # its audience goes before
+        if result.dry_run:  # its audience is erased first
             result.records += sum(
                 len(ShardLedger(installation.kafka, week, n).keys()) for n in shards
             )
@@ -260,7 +259,7 @@ def _close(installation: Installation, week: IsoWeek, shards: Sequence[int], now
 def _close_shard(
     installation: Installation, week: IsoWeek, shard: int, now: datetime
 ) -> dict[DeliveryState, int]:
-    """Write the record that closes the week in a shard, unless it is there; return its counts."""
+    """Write the record that closes the week in a shard, unless it exists; return its counts."""
     with closing(Ledger(installation, week, shard)) as ledger:
         ledger.fence()
         if closed := ledger.closed(wait=True):

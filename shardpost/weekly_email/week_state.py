@@ -1,19 +1,19 @@
-"""In which state a week is: frozen, closed, paused, and whether its ledger lost records.
+"""The state of a week: frozen, closed, paused, and whether its ledger lost records.
 
-The tables `frozen_weeks`, `closed_weeks`, `paused_weeks` and `ledger_marks` say so, through
-deltalake: no JVM. A run has one `WeekState`, which reads each of them once; who decides behind a
-lock, or a fence, makes another one there.
+It is in the tables `frozen_weeks`, `closed_weeks`, `paused_weeks` and `ledger_marks`, read through
+deltalake. A run has one `WeekState`, which reads each table once; decisions under a lock or after
+fencing use a new one.
 
-To a ledger that lost its records, every client looks open. So a week is mailed only while its
-topic is the one of the week's marks, and still has the records that it had then. Marks are kept
-apart from Kafka; rows are only added.
+In a ledger that lost its records, every client looks open. So a week is mailed only while its topic
+is that of the week's marks and still has the records of then. Marks are kept outside Kafka; rows
+are only added.
 
-A closed week is never mailed again: its records were removed from the ledger, which says so itself
-where the table was lost. Neither is ever taken back. A sender does not rely on this: it reads the
-ledger of its own shard behind its fence (`ledger_topic.Ledger.open`).
+A closed week is never mailed or reopened: its records were removed from the ledger, which has a
+record of that in case the table is lost. A sender does not rely on this: it reads the ledger of its
+own shard after fencing (`ledger_topic.Ledger.open`).
 
-The locks let one process at a time send a shard of a week: of this machine or, where the tables are
-on an object store, of all.
+The locks let one process at a time send a shard of a week: on this machine or, with tables on an
+object store, on all machines.
 """
 
 import logging
@@ -57,7 +57,7 @@ LOCKS = "weekly_email-"
 
 
 class WeekState:
-    """The state of one week, each table as it was when it was first asked for."""
+    """The state of one week, with each table as of its first use."""
 
     def __init__(self, installation: Installation, week: IsoWeek) -> None:
         self.installation = installation
@@ -74,8 +74,8 @@ class WeekState:
         return next((known for known in self.frozen_weeks if known.week == str(self.week)), None)
 
     def frozen_before(self, *, with_audience: bool = False) -> FrozenWeek | None:
-        """Return the last week before that is frozen, or that has its audience yet."""
-        # The form 2026-W47 sorts as the weeks do.
+        """Return the last frozen week before, optionally one that still has its audience."""
+        # Text such as 2026-W47 sorts in the order of the weeks.
         earlier = (known for known in self.frozen_weeks if known.week < str(self.week))
         return next((one for one in earlier if not (with_audience and one.why_no_audience)), None)
 
@@ -86,10 +86,9 @@ class WeekState:
         return last if last is not None and last.is_paused else None
 
     def closed(self, now: datetime) -> ClosedWeek | None:
-        """Return the week as it was closed; None if it is open.
+        """Return the closed week; None if it is open.
 
-        The ledger is read only of a week that ended so long ago that it may be closed: that takes
-        long.
+        The ledger, which takes long, is read only for weeks old enough to be closed.
         """
         is_recent = now - self.week.end < timedelta(days=LEAST_LEDGER_DAYS)
         return self._closed_by_table or (None if is_recent else self._closed_by_ledger)
@@ -100,7 +99,7 @@ class WeekState:
 
     @cached_property
     def _closed_by_ledger(self) -> ClosedWeek | None:
-        """The week as the ledger says it; also if one partition alone does."""
+        """The closed week according to the ledger, even if only one partition has the record."""
         kafka = self.installation.kafka
         topic = kafka.topic("weekly-emails")
         shards = range(partition_counts(kafka, [topic])[topic])
@@ -115,7 +114,7 @@ class WeekState:
 
     @cached_property
     def marks(self) -> list[LedgerMark]:
-        """All marks of the ledger, also those of other weeks, oldest first."""
+        """All marks of the ledger, including other weeks', oldest first."""
         return list_marks(self.installation.tables)
 
     def require_open(self, now: datetime) -> None:
@@ -126,9 +125,9 @@ class WeekState:
     # The ledger
 
     def require_ledger(self) -> StoreTopic:
-        """Return the ledger's topic; ShardpostError if it may lack records of the week.
+        """Return the ledger's topic; raises ShardpostError if it may lack records of the week.
 
-        Or if Kafka may delete some, or its number of partitions is not the one that it has to have.
+        Also if Kafka may delete some, or if its number of partitions is wrong.
         """
         # Read in this order: another run marks the ledger, then freezes its week, then mails.
         _ = self.frozen_weeks, self.marks
@@ -138,7 +137,7 @@ class WeekState:
         return ledger
 
     def why_incomplete(self) -> str | None:
-        """Return what `require_ledger` finds wrong; None if it is nothing."""
+        """Return the error of `require_ledger`, or None."""
         try:
             self.require_ledger()
         except ShardpostError as error:
@@ -146,12 +145,12 @@ class WeekState:
         return None
 
     def mark_start(self, ledger: StoreTopic, now: datetime) -> None:
-        """Record what the ledger is before the week's first mail, unless that is on record."""
+        """Record the ledger's topic and ends before the week's first mail, unless recorded."""
         if not self._own_marks:
             add_mark(self.installation.tables, self._mark(ledger, now))
 
     def mark_end(self, now: datetime) -> None:
-        """Record how far the ledger goes after a run; a failure of that does not undo the run."""
+        """Record the ledger's ends after a run; a failure does not affect the run."""
         tables = self.installation.tables
         try:
             mark = self._mark(_ledger(self.installation.kafka), now)
@@ -168,8 +167,8 @@ class WeekState:
         own = self._own_marks
         if not own and self.frozen:  # a run marks the ledger before it freezes
             raise ShardpostError(
-                f"week {self.week}: its audience is frozen, and the table {LEDGER_MARKS.name} has"
-                " no mark of it: whether the ledger lost records of this week is unknown, and a run"
+                f"week {self.week}: its audience is frozen, but the table {LEDGER_MARKS.name} has"
+                " no mark of it, so the ledger may have lost records of this week, and a run"
                 " could mail everybody again. Restore the table from a backup, or see `shardpost"
                 f" emails accept-ledger --week {self.week}`"
             )
@@ -180,14 +179,14 @@ class WeekState:
             if lost := ledger.lost_since(TopicMark(mark.topic_id, start, mark.ends)):
                 raise ShardpostError(
                     f"week {self.week}: the ledger (topic {ledger.name}) has changed since"
-                    f" {mark.marked_at:%Y-%m-%d %H:%M} UTC: {lost}. Who got the e-mail of this week"
-                    " is no longer known, and a run could mail everybody again. Other weeks can be"
-                    " mailed; for this one see `shardpost emails accept-ledger --week"
-                    f" {self.week}`"
+                    f" {mark.marked_at:%Y-%m-%d %H:%M} UTC: {lost}. It is no longer known which"
+                    " clients got this week's e-mail, and a run could mail everybody again. Other"
+                    " weeks can be mailed; for this week see `shardpost emails accept-ledger"
+                    f" --week {self.week}`"
                 )
 
     def _require_partitions(self, ledger: StoreTopic) -> None:
-        """Refuse a ledger with another number of partitions than before, or than settings say."""
+        """Refuse a ledger whose number of partitions differs from before or from the settings."""
         expected = self.installation.settings.partitions
         source = "SHARDPOST_PARTITIONS, which may be set to the actual number"
         of_topic = [mark for mark in self.marks if mark.topic_id == ledger.topic_id]
@@ -204,9 +203,10 @@ class WeekState:
             )
 
     def first_offsets(self, partitions: int) -> dict[int, int]:
-        """Return {shard: offset} below which the ledger has nothing of the week, by its first mark.
+        """Return {shard: offset} before which the ledger has no records of the week.
 
-        {} where that is unknown: without a mark, or of a topic that was created again.
+        It comes from the week's first mark, and is {} if unknown: without a mark, or after the
+        topic was recreated.
         """
         topics = {(mark.topic_id, len(mark.ends)) for mark in self._own_marks}
         is_one = len(topics) == 1 and all(topic_id for topic_id, _ in topics)
@@ -217,7 +217,7 @@ class WeekState:
 
     @property
     def is_begun(self) -> bool:
-        """Whether a run has begun the week."""
+        """Whether a run has started the week."""
         return self.frozen is not None or bool(self._own_marks)
 
     @property
@@ -235,9 +235,9 @@ class WeekState:
             yield
 
     def is_being_sent(self) -> bool:
-        """Tell whether a run is sending a shard of the week; by locks, so of this machine.
+        """Return whether a run on this machine is sending a shard of the week, by its locks.
 
-        Or, where the tables are on an object store, of any.
+        With tables on an object store, a run on any machine counts.
         """
         locks = holders(self.installation.files, f"{LOCKS}{self.week}-")
         return any(lock.is_renewed for lock in locks)
@@ -250,7 +250,7 @@ def list_closed(tables: Tables) -> dict[str, ClosedWeek]:
 
 
 def last_pause(tables: Tables, week: IsoWeek) -> PausedWeek | None:
-    """Return the last row of a week in `paused_weeks`: that it was paused, or resumed."""
+    """Return the last row of a week in `paused_weeks`, paused or resumed."""
     rest = f"WHERE week = '{week}' ORDER BY at DESC LIMIT 1"
     return next(iter(select(tables, PAUSED_WEEKS, PausedWeek, rest)), None)
 
@@ -272,7 +272,7 @@ def add_mark(tables: Tables, mark: LedgerMark) -> None:
 
 
 def later(at: datetime, last: datetime | None) -> datetime:
-    """Return a time after the last: of two machines, one may have a clock that is behind."""
+    """Return a time after the last mark: another machine's clock may be ahead."""
     return at if last is None else max(at, last + timedelta(microseconds=1))
 
 

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class KnownWeek:
-    """A week that a run has begun: its row if it is frozen, how it was closed if it is."""
+    """A week that a run has started: its row if frozen, and how it was closed, if so."""
 
     week: IsoWeek
     frozen: FrozenWeek | None
@@ -56,7 +56,7 @@ class KnownWeek:
 
 
 def known_weeks(tables: Tables) -> list[KnownWeek]:
-    """Return the weeks that a run has begun, the newest first; by the tables alone."""
+    """Return the weeks that runs have started, newest first; from the tables alone."""
     frozen = {row.week: row for row in FrozenWeeks(tables).list_all()}
     closed = week_state.list_closed(tables)
     begun = {mark.week for mark in week_state.list_marks(tables)}
@@ -74,21 +74,21 @@ def find_week(installation: Installation, week: IsoWeek, now: datetime) -> WeekS
 
 
 def has_run(found: WeekStatus) -> bool:
-    """Tell whether a run began the week: it has an audience, or somebody is in its ledger."""
+    """Return whether a run started the week: it has an audience or ledger records."""
     if found.audience is not None or found.closed is not None:
         return True
     return any(shard.counts.clients for shard in found.by_shard())
 
 
 def no_run(week: IsoWeek) -> str:
-    """Return what to say of a week that no run has begun."""
+    """Return the message for a week without a run."""
     return f"{week}: no run of this week: nobody was mailed"
 
 
 def week_document(
     found: WeekStatus, by_shard: Callable[[WeekStatus], list[ShardStatus]] = WeekStatus.by_shard
 ) -> dict[str, Any]:
-    """Return the counts of each shard, why clients got none, and what else is known of the week."""
+    """Return the counts of each shard, why clients got no mail, and more about the week."""
     closed, audience = found.closed, found.audience
     shards = [*map(ShardStatus, closed.shards)] if closed else by_shard(found)
     document = status_document(found.week, shards) | gone_document(audience)
@@ -116,7 +116,7 @@ def rows_of(found: WeekStatus, client: str) -> list[dict[str, Any]]:
 def rows_of_begun(
     installation: Installation, week: IsoWeek, client: str, now: datetime
 ) -> list[dict[str, Any]]:
-    """Return `rows_of` of a week that was begun; none of another, and nothing is read then."""
+    """Return `rows_of` of a started week; for another, return [] without reading."""
     is_begun = WeekState(installation, week).is_begun
     return rows_of(find_week(installation, week, now), client) if is_begun else []
 
@@ -127,9 +127,9 @@ def why_of(
     rows: list[dict[str, Any]],
     unknown: Callable[[str], str | None] = lambda _: None,
 ) -> str:
-    """Return one sentence: why the client got an e-mail or did not.
+    """Return one sentence on why the client got an e-mail or did not.
 
-    `rows` are those of `rows_of`; `unknown` says of a client that nothing is known of it, if so.
+    `rows` come from `rows_of`; `unknown` is the message for an unknown client, if so.
     """
     name = shown(client)
     if found.closed is not None:
@@ -163,22 +163,22 @@ def _why_open(
             return f"{no_member}: {nothing_known}"
         return (
             f"{no_member}, since it held no stock of SHARDPOST_COUNTRY as of"
-            f" {audience.as_of:%Y-%m-%d %H:%M} UTC, by snapshot {audience.snapshot};"
-            " `shardpost explain` shows which records added or removed its positions"
+            f" {audience.as_of:%Y-%m-%d %H:%M} UTC at snapshot {audience.snapshot}; `shardpost"
+            " explain` shows which records added or removed its positions"
         )
     said = reason if why == NOT_MAILED else f": {why}"
-    return f"{name} has not got the e-mail of {week} yet: it is open{said}"
+    return f"{name} has not received the e-mail of {week} yet: it is open{said}"
 
 
 def reason_text(row: dict[str, Any]) -> str:
-    """Return the reason of one of `rows_of` in parentheses; "" if it has none."""
+    """Return the reason of one of `rows_of` in parentheses, or ""."""
     return f" ({row['reason']})" if row.get("reason") else ""
 
 
 def state_document(week: IsoWeek, state: str, listed: Iterable[ListedClient]) -> dict[str, Any]:
     """Return the clients by cause, the largest group first, each with its own reason.
 
-    The cause, and the reason, of who was mailed is null.
+    Cause and reason are null for mailed clients.
     """
     groups: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
     for one in listed:
@@ -201,7 +201,7 @@ PACE_SECONDS = 120
 
 @dataclass(frozen=True)
 class Pace:
-    """Mails of a week that were sent in the last `seconds`, and the newest record of it."""
+    """The mails of a week sent in the last `seconds`, and its newest record."""
 
     sent: int
     seconds: float
@@ -214,7 +214,7 @@ class Pace:
 
 
 def pace_of(status: WeekStatus, now: datetime) -> Pace:
-    """Return how quickly a week is being mailed, by the timestamps of the ledger's records."""
+    """Return the sending rate of a week, from the timestamps of its ledger records."""
     since = int((now - timedelta(seconds=PACE_SECONDS)).timestamp() * 1000)
 
     def sent(_: int, ledger: Connection) -> tuple[int, int | None, int | None]:
@@ -224,21 +224,21 @@ def pace_of(status: WeekStatus, now: datetime) -> Pace:
     bounds = [at for _, *times in found for at in times if at is not None]
     if not bounds:
         return Pace(0, PACE_SECONDS, None)
-    # A run that has just begun is as quick as it was since then.
+    # The rate of a new run is measured since its start.
     seconds = min(PACE_SECONDS, max(1.0, now.timestamp() - min(bounds) / 1000))
     return Pace(sum(count for count, *_ in found), seconds, instant_of(max(bounds)))
 
 
-# Who asks for a page waits so long for a ledger that is being read.
+# How long a request waits for a ledger that is being read.
 WAIT_SECONDS = 0.25
-# More than the weeks of a page, each with a few clients and reasons.
+# More than one page of weeks, each with a few clients and reasons.
 MOST_WEEKS = 200
 
 
 class Totals(NamedTuple):
-    """{week: {state: clients}} as far as they are known, whether some are being read.
+    """The known {week: {state: clients}}, and whether some are still being read.
 
-    `problem` is why some cannot be read: then the counts are old, of `read_at` or before that.
+    `problem` says why some cannot be read: then the counts are as of `read_at` or older.
     """
 
     counts: dict[str, dict[str, int]]
@@ -248,7 +248,7 @@ class Totals(NamedTuple):
 
 
 class KeptStatuses:
-    """The statuses of weeks that were asked for, each of its audience and its last records."""
+    """The statuses of requested weeks, each for its audience and last records."""
 
     def __init__(self) -> None:
         self._kept: dict[IsoWeek, tuple[object, list[ShardStatus]]] = {}
@@ -258,17 +258,17 @@ class KeptStatuses:
         self._read_at: datetime | None = None
 
     def by_shard(self, status: WeekStatus) -> list[ShardStatus]:
-        """Return what `status.by_shard()` does."""
+        """Return `status.by_shard()`, cached."""
         return self._by_shard(status, _ends(status.installation, status.partitions))
 
     def is_read(self, status: WeekStatus) -> bool:
-        """Tell whether `by_shard` is quick now; if not, it is being read meanwhile."""
+        """Return whether `by_shard` is quick now; if not, it is being read meanwhile."""
         return not self._is_reading((status.week,), lambda: self.by_shard(status))
 
     def of_weeks(
         self, installation: Installation, weeks: Sequence[KnownWeek], now: datetime
     ) -> Totals:
-        """Return the counts of weeks as far as they are known now; the rest is being read."""
+        """Return the counts of weeks that are known now; the rest is being read."""
         open_ = tuple(known.week for known in weeks if known.closed is None)
         is_reading = self._is_reading(open_, lambda: self._read(installation, open_, now))
         shards = {week: [one.counts for one in kept] for week, (_, kept) in [*self._kept.items()]}
@@ -277,7 +277,7 @@ class KeptStatuses:
         return Totals(counts, is_reading, self._problem, self._read_at)
 
     def _is_reading(self, weeks: tuple[IsoWeek, ...], read: Callable[[], object]) -> bool:
-        """Tell, after a moment, whether weeks are being read yet; begin with it if nobody does."""
+        """Start reading weeks if no thread does; return, after a moment, whether it still runs."""
 
         def work() -> None:
             try:
@@ -324,7 +324,7 @@ class KeptStatuses:
 
 
 def _ends(installation: Installation, partitions: int) -> Callable[[IsoWeek], object]:
-    """Return what says where the ledger's topic has the last record of a week now, by shard."""
+    """Return a function for the current offset of a week's last record in each shard."""
     topic = installation.kafka.topic("weekly-emails")
     topic_id = topic_ids(installation.kafka, [topic]).get(topic)
     shards = last_offsets(installation, partitions)

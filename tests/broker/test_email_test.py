@@ -110,8 +110,8 @@ def test_of_a_mail_that_was_sent_and_is_not_known_no_test_is_sent(
     changed = {"unsubscribe_secret": SECRET.replace("a-secret", "another")}
     later = CommandLineHere(ready.model_copy(update=changed).environ())
     said = later.refused("email", "test", "c1", "--to", TO, "--week", str(WEEK), code=1)
-    assert "the e-mail of c1 is `sent`, by the ledger at " in said
-    assert "and what was in it is not known: " in said
+    assert "the ledger has the e-mail of c1 as `sent` since " in said
+    assert "but its content is unknown: " in said
     assert server.taken == {}
 
 

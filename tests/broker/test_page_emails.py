@@ -277,7 +277,7 @@ def test_a_clients_mail_is_shown_as_it_was_sent_in_a_frame_of_its_own(
     assert policy.endswith("sandbox")
     assert "<table" in framed.text
     unknown = page.get("emails/mail", week=week, client="c3")
-    assert "and what was in it is not known: its ledger record does not say" in unknown
+    assert "but its content is unknown: its ledger record does not say" in unknown
     would = page.get("emails/mail", week=week, client="c4")
     assert "it is open" in would
     assert "The mail as it would be sent now" in would

@@ -221,7 +221,7 @@ def test_no_reason_is_claimed_for_a_client_that_no_record_names(early: Settings)
 
 
 def test_one_client_of_a_frozen_week_is_open_or_was_not_in_its_audience(ended: Settings) -> None:
-    assert "c8 has not got the e-mail" in printed(print_client, found(ended, ENDED), "c8")[1]
+    assert "c8 has not received the e-mail" in printed(print_client, found(ended, ENDED), "c8")[1]
     _, said = printed(print_client, found(ended, ENDED), "nobody")
     assert "it was not in that week's audience" in said
     assert "`shardpost explain` shows" in said

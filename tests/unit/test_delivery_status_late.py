@@ -152,12 +152,12 @@ def test_emails_shows_them_and_the_watch_tells_people_from_a_share_on(
     document = shardpost.json("emails", "--week", str(WEEK))
     assert document["late"] == {"missed": 6, "changed": 0, "clients": names}
     said = shardpost("emails", "--week", str(WEEK))
-    assert "came late: by records that were read after the freeze, 6 more clients held" in said
+    assert "late records: according to records read after the freeze, 6 more clients held" in said
     found = collect_emails(installed(at), AT)
     assert [one.value for one in found.measures if one.name == "emails_late"] == [6]
     [one] = found.conditions
     assert (one.rule, one.subject) == ("emails-late", str(WEEK))
-    assert "more than SHARDPOST_MAIL_FAILED_SHARE allows of 6 clients" in one.text
+    assert "exceeds SHARDPOST_MAIL_FAILED_SHARE of 6 clients" in one.text
     more = at.model_copy(update={"mail_failed_share": 1.0})
     assert collect_emails(installed(more), AT).conditions == []
 

@@ -108,9 +108,9 @@ def require_same(found: MailPreview, mail: Mail) -> None:
 
 
 def why_not_known(settings: Settings, now: datetime = NOW) -> str:
-    with pytest.raises(ShardpostError, match="and what was in it is not known: ") as error:
+    with pytest.raises(ShardpostError, match="but its content is unknown: ") as error:
         as_sent(settings, now)
-    return str(error.value).partition("not known: ")[2]
+    return str(error.value).partition("content is unknown: ")[2]
 
 
 def looking(settings: Settings, folder: Path, name: str) -> Settings:
@@ -183,7 +183,9 @@ def test_what_was_mailed_early_is_shown_as_it_was_sent_whatever_was_frozen_since
     assert ("AAPL" in found.text, found.is_frozen, found.snapshot) == (True, False, 1)
     assert found.headers["To"] == "c1 <early@x.example>"
     aged = at.model_copy(update={"snapshot_days": 1})
-    assert "it differs from what" in why_not_known(aged, NOW + timedelta(days=2))
+    assert "the mail composed from its record differs" in why_not_known(
+        aged, NOW + timedelta(days=2)
+    )
 
 
 def test_what_was_mailed_again_after_a_failure_is_shown_with_the_contact_of_then(
@@ -210,7 +212,7 @@ def test_of_a_mail_whose_record_does_not_say_from_what_it_was_written_nothing_is
     record(world.settings, WEEK, "c1", DeliveryState.SENT)
     assert "does not say from what it was written" in why_not_known(world.settings)
     said = shardpost.refused("email", "preview", "c1", "--week", str(WEEK), code=1)
-    assert "the e-mail of c1 is `sent`, by the ledger at " in said
+    assert "the ledger has the e-mail of c1 as `sent` since " in said
 
 
 def test_whom_no_run_would_mail_has_a_remark(world: World) -> None:

@@ -160,7 +160,7 @@ def test_a_freeze_whose_folder_may_have_been_removed_commits_no_row(at: Settings
     erase_old_audiences(installed(at), NOW)
     assert not begun.exists()
     row = replace(frozen_row(at, LAST), week=str(LAST.next), audience=begun.name)
-    with pytest.raises(ShardpostError, match="or removed audiences, since this one began"):
+    with pytest.raises(ShardpostError, match="or removed audiences after this run started"):
         weeks.commit(row, version)
     assert weeks.find(LAST.next) is None
 

@@ -86,7 +86,7 @@ def test_who_may_see_no_clients_gets_the_alerts_with_counts_alone(operator: Page
     assert named_in(whole(operator)) == []
     texts = {one["key"]: one["text"] for one in operator.json("alerts")}
     assert texts["emails-unknown:2026-W47"] == ("it is not known whether 1 client got the e-mail")
-    assert "1 of 3 clients failed, and none was mailed" in texts["emails-failed:2026-W47"]
+    assert "1 of 3 clients failed, and nobody was mailed" in texts["emails-failed:2026-W47"]
     assert texts["lists-too-large:share-holders"].startswith("1 client has a list too large")
     assert "Clients are named here to users who may see the DAGs" in operator.get("alerts")
 
@@ -140,7 +140,7 @@ def test_the_class_of_an_error_is_hidden_with_who_may_have_written_it(
 
 
 def test_records_that_are_late_are_counted_without_their_clients() -> None:
-    assert late_line({"missed": 1, "changed": 1, "clients": ()}).endswith("for that (…)")
+    assert late_line({"missed": 1, "changed": 1, "clients": ()}).endswith("for these (…)")
 
 
 def test_no_metric_has_a_label_that_names_a_client() -> None:

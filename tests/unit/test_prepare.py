@@ -125,7 +125,7 @@ def test_a_snapshot_that_does_not_know_who_has_unsubscribed_lately_is_refused(
     if is_frozen:
         freeze(at)
     late = NOW + timedelta(seconds=at.mail_snapshot_age + 1)
-    said = "clients may have unsubscribed since: run `shardpost compact` first"
+    said = "clients may have unsubscribed since then: run `shardpost compact` first"
     assert said in refused(at, *mode, now=late)
     assert (FrozenWeeks(installed(at).tables).find(WEEK) is not None) == is_frozen
     assert len(week_state.list_marks(installed(at).tables)) == is_frozen
@@ -310,7 +310,9 @@ def test_a_week_whose_history_was_pruned_and_that_is_not_frozen_is_refused(
     pruned(at, OLD.end + timedelta(milliseconds=1))
     code, out, err = shardpost.answer("email", "--week", LAST, *dry)
     assert (code, out, len(err.splitlines())) == (1, "", 1)
-    assert "week 2020-W47 is not frozen, and its holders can no longer be computed" in err
+    assert (
+        "week 2020-W47 is not frozen, and its holders as of then can no longer be computed" in err
+    )
     assert "snapshot 1 has the whole history from 2020-11-23T00:00:00.001000+00:00" in err
     assert "SHARDPOST_HISTORY_DAYS" in err
     assert week_state.list_marks(installed(at).tables) == []

@@ -270,7 +270,7 @@ def test_a_ledger_that_takes_too_long_each_time_lets_no_mail_go(ledger: Ledger) 
     clock = Clock()
     commit = FreshCommit(ledger, SENDING, clock)
     clock.per_look = 3
-    with pytest.raises(StaleLedgerError, match="no commit of the ledger within 2 s"):
+    with pytest.raises(StaleLedgerError, match="no commit to the ledger within 2 s"):
         commit.require()
 
 

@@ -241,7 +241,7 @@ def test_tables_that_cannot_be_read_are_not_taken_for_nobody(at: Settings) -> No
     ask = asking(at, 1)
     commit(at, 2, dict.fromkeys(SUBSCRIBED, (2, False)))
     shutil.rmtree(folder_of(at, CLIENTS))
-    with pytest.raises(SubscriptionsUnknownError, match="who has unsubscribed"):
+    with pytest.raises(SubscriptionsUnknownError, match="which clients have unsubscribed"):
         ask("a")
 
 

@@ -123,9 +123,9 @@ def test_each_attempt_that_failed_is_logged_with_the_wait_before_the_next(
     said = failure(Settings(mail_attempts=3, smtp_port=2626))
     assert caplog.messages == [
         "mail server 127.0.0.1:2626: attempt 1 of 3 to connect failed: [Errno 111] Connection"
-        " refused; the next one in 1 s",
+        " refused; next attempt in 1 s",
         "mail server 127.0.0.1:2626: attempt 2 of 3 to connect failed: [Errno 111] Connection"
-        " refused; the next one in 4 s",
+        " refused; next attempt in 4 s",
     ]
     assert waits == [1, 4]
     assert said == (

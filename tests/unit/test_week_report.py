@@ -166,7 +166,7 @@ def test_failed_clients_of_a_week_in_which_nobody_was_mailed_are_always_too_many
 ) -> None:
     reason = why("failed", 1, failed=failed, **others)
     assert reason is not None
-    assert f"{failed} of {failed + sum(others.values())} clients failed, and none was mailed" in (
+    assert f"{failed} of {failed + sum(others.values())} clients failed, and nobody was mailed" in (
         reason
     )
     assert "`shardpost email --week 2026-W47 --again FAILED`" in reason

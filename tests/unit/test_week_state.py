@@ -239,7 +239,7 @@ def test_a_frozen_week_whose_marks_are_gone_is_refused_until_a_person_accepts_it
     commit_row(kafka.settings, FROZEN)
     for _ in range(2):
         assert (
-            "2026-W47: its audience is frozen, and the table ledger_marks has no mark"
+            "2026-W47: its audience is frozen, but the table ledger_marks has no mark"
             in refused(kafka.settings)
         )
         recreate(kafka)

@@ -24,9 +24,9 @@ LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class Sender:
-    """Who sends the e-mails: name, address, where to unsubscribe, and the id of the list.
+    """The sender of the e-mails: name, address, unsubscribe URL and list id.
 
-    `secrets` are those of the tokens in links to unsubscribe, None where these have none.
+    `secrets` sign the tokens in unsubscribe links; None if the links have no tokens.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Sender:
     def of(
         cls, *, mail_from: str, unsubscribe_url: str, list_id: str, secrets: str | None = None
     ) -> "Sender":
-        """Check the settings that e-mails are written with; UsageError names the wrong one."""
+        """Check the settings of the sender; UsageError names the wrong one."""
         try:
             name, address = mailbox(mail_from)
         except ValueError as error:
@@ -50,9 +50,10 @@ class Sender:
 
 @dataclass(frozen=True)
 class EmailContext:
-    """What all e-mails of a run have in common; `country` is whose stock counts.
+    """What all e-mails of a run share.
 
-    Positions are those of `snapshot`, and the contacts of now those of `newest`.
+    `country` is the one whose stock counts. Positions come from `snapshot`, current contacts from
+    `newest`.
     """
 
     week: IsoWeek
@@ -65,12 +66,12 @@ class EmailContext:
 
     @property
     def is_early(self) -> bool:
-        """Whether the audience is not that of the week's end: its contacts are not final."""
+        """Whether the audience is older than the week's end, so that its contacts are not final."""
         return self.as_of < self.week.end
 
     @cached_property
     def shared_values(self) -> dict[str, Any]:
-        """What templates are given (mail_templates.py) that is the same for all clients."""
+        """The template variables (mail_templates.py) that are the same for all clients."""
         return {
             "country": self.country,
             "week": str(self.week),
@@ -83,7 +84,7 @@ class EmailContext:
 
     @property
     def domain(self) -> str:
-        """The domain of the sender, in which Message-ID and List-Id are made."""
+        """The domain of the sender, used in Message-ID and List-Id."""
         return self.sender.address.rpartition("@")[2]
 
     def unsubscribe_url(self, client: str) -> str:
@@ -97,16 +98,16 @@ class EmailContext:
 
 
 class ComposeError(ShardpostError):
-    """This e-mail cannot be written; the others can."""
+    """This one e-mail cannot be composed."""
 
 
-# As people read them: texts, or mailboxes.
+# Headers as people read them: text or mailboxes.
 Headers = dict[str, str | tuple[Mailbox, ...]]
 
 
 @lru_cache(maxsize=1024)
 def mailboxes(text: str) -> tuple[Mailbox, ...]:
-    """Return the mailboxes of Reply-To; ComposeError if one cannot be used."""
+    """Return the mailboxes of Reply-To; raises ComposeError if one is unusable."""
     try:
         found = addresses.mailboxes(text) if text else ()
     except ValueError as error:
@@ -118,7 +119,7 @@ def encoded(header: str, value: str | tuple[Mailbox, ...]) -> str:
     """Return a header's value as it goes on the wire."""
     if isinstance(value, str):
         return _words(header, value) if header == "Subject" else value
-    # Not formataddr: it takes no address beyond ASCII, which SMTPUTF8 (RFC 6532) has as it is.
+    # Not formataddr: it rejects non-ASCII addresses, which SMTPUTF8 (RFC 6532) allows.
     parts = []
     for name, address in value:
         words = f'"{quote_phrase(name)}"' if _is_plain(name) else _words(header, name)
@@ -127,7 +128,7 @@ def encoded(header: str, value: str | tuple[Mailbox, ...]) -> str:
 
 
 def _words(header: str, text: str) -> str:
-    """Return text for a header: as it is, or as encoded words (RFC 2047)."""
+    """Return text for a header, as encoded words (RFC 2047) if necessary."""
     if _is_plain(text):
         return text
     return Header(text, "utf-8", header_name=header, maxlinelen=76).encode(linesep="\r\n")

@@ -1,7 +1,7 @@
-"""A client's positions as an e-mail shows them: the tables of one client, made for a whole batch.
+"""A client's positions as an e-mail shows them, computed in batches.
 
-pandas costs milliseconds a frame, so one frame serves a batch of clients: cells are formatted and
-totals added up for the whole batch, and what is left for each client is joining its lines.
+pandas costs milliseconds a frame, so one frame serves a batch of clients: cells and totals are
+computed for the whole batch, and only the lines are joined per client.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ POSITION_COLUMNS = {
     "amount": "Amount",
     "exchange": "Exchange",
 }
-# Of a stock, which is a ticker on an exchange: shares of different stocks have no sum.
+# Totals are per stock, a ticker on an exchange: shares of different stocks are not added up.
 TOTAL_COLUMNS = {
     "ticker": "Ticker",
     "exchange": "Exchange",
@@ -35,7 +35,7 @@ NUMBERS = frozenset({"amount", "positions", "total"})
 
 # Longer cells are cut: a position id may be as long as Kafka allows.
 LONGEST_CELL = 60
-# Amounts with digits further than this from the point are shown, and not added up.
+# Amounts with digits further than this from the decimal point are not added up.
 MAGNITUDE = 100
 NOT_ADDED = "not added up"
 
@@ -44,7 +44,7 @@ NOT_ADDED = "not added up"
 class Holdings:
     """One client's positions and totals by stock: a text table each, and its first rows.
 
-    With fewer stocks than positions the totals say more than the positions do.
+    The totals are useful if there are fewer stocks than positions.
     """
 
     positions: int
@@ -60,9 +60,9 @@ def holdings_of_batch(
 ) -> list[Holdings]:
     """Return the holdings of each client of a batch.
 
-    `positions`: per client a list of structs (position, ticker, amount, exchange), all text, in the
-    order in which they are to be shown. `languages`: that of each client's numbers; None, or
-    without languages: as records have them. Texts have all rows, and lists at most `most_rows`.
+    `positions`: per client a list of structs (position, ticker, amount, exchange), all text, in
+    display order. `languages`: the language of each client's numbers; None: as in the records.
+    Texts have all rows, lists at most `most_rows`.
     """
     flat, clients = pc.list_flatten(positions), len(positions)
     columns = {
@@ -118,7 +118,7 @@ def _localized(shown: pd.DataFrame, languages: Sequence[str | None]) -> pd.DataF
 def _totals(frame: pd.DataFrame) -> pd.DataFrame:
     """Return (owner, ticker, exchange, positions, total), by owner and stock.
 
-    Positions without a ticker may be of different stocks: they are not added up.
+    Positions without a ticker may be different stocks, so they are not added up.
     """
     numbers = [
         _number(amount) if ticker else None

@@ -1,12 +1,12 @@
-"""The ledger of the weekly e-mail: what was decided and done, per week and client.
+"""The ledger of the weekly e-mail: each client's state in each week.
 
 The topic `weekly-emails` holds it: key `<week>/<client>`, value {"State", "MessageId", "Reason"},
 "Resends" if there were any, and "Written" once a mail was handed to SMTP. The last record of a key
-counts; none, or a tombstone, means that the client is open: not mailed yet. The key of an erased
-client is `<week>#<its hash>`, which is that of no other client.
+counts; no record, or a tombstone, means that the client is open: not mailed yet. The key of an
+erased client is `<week>#<its hash>`, which no other client can have.
 
-Of a closed week the ledger says so, in a record of each of its partitions. Its key is the week
-alone, which is no client's; Kafka keeps it for as long as the topic is there.
+A closed week has a record in each partition whose key is the week alone. Kafka keeps these records
+as long as the topic exists.
 """
 
 import json
@@ -25,19 +25,19 @@ from pydantic.alias_generators import to_pascal
 
 from shardpost.errors import ShardpostError, single_line
 
-# Bytes of a client id in a key; a longer one, which no mail can be written to, is shortened.
+# Bytes of a client id in a key; a longer id, which cannot be mailed, is shortened.
 LONGEST_CLIENT = 65_536
-# What is between week and client in a key.
+# The separator of week and client in a key.
 OF_CLIENT, OF_ERASED = "/", "#"
 # Bytes of the week in a key.
 WEEK_BYTES = len("2026-W47")
-# Characters of a MessageId (RFC 5322, 2.1.1), and of what is wrong with a record.
+# Characters of a MessageId (RFC 5322, 2.1.1), and of a record's error.
 LONGEST_MESSAGE_ID = 998
 LONGEST_FAULT = 200
 
 
 class DeliveryState(StrEnum):
-    """What the ledger says of a client in a week."""
+    """The state of a client in a week."""
 
     SENDING = "sending"  # handed to SMTP from now on; without a later record: unknown
     SENT = "sent"
@@ -46,16 +46,16 @@ class DeliveryState(StrEnum):
     SUPPRESSED = "suppressed"
 
 
-# States of a client whose mail was handed to the mail server: it got it, or may have.
+# States of a client that got, or may have got, its mail.
 HANDED_OVER = (DeliveryState.SENDING, DeliveryState.SENT, DeliveryState.UNKNOWN)
 
 
 @dataclass(frozen=True)
 class Written:
-    """From what a mail was written when it was handed to SMTP, and the `digest` of it.
+    """The source of a mail that was handed to SMTP, and its `digest`.
 
-    Its positions are those of `as_of` at `snapshot`; name and address are of the snapshot
-    `contacts`, or of the freeze if that is `snapshot`. `date` is that of its header.
+    Its positions are as of `as_of` at `snapshot`; name and address come from the snapshot
+    `contacts`, or from the freeze if that is `snapshot`. `date` is its Date header.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(alias_generator=to_pascal)
@@ -67,13 +67,13 @@ class Written:
     digest: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as in the value of a record."""
+        """Return it as JSON for a record's value."""
         form: dict[str, Any] = _WRITTEN.dump_python(self, mode="json", by_alias=True)
         return form
 
     @classmethod
     def from_json(cls, form: Any) -> "Written | None":
-        """Return what `to_json` wrote; None of anything else: then it is not known."""
+        """Return what `to_json` wrote, or None for anything else."""
         try:
             return _WRITTEN.validate_python(form)
         except ValidationError:
@@ -84,18 +84,18 @@ _WRITTEN = TypeAdapter(Written)
 
 
 class LedgerId(NamedTuple):
-    """Whom an entry is about: a client, or by its hash one whose data were erased."""
+    """The subject of an entry: a client, or the hash of an erased client."""
 
     client: str
     is_erased: bool = False
 
     @classmethod
     def erased(cls, client: str) -> "LedgerId":
-        """Return that of a client once its data were erased."""
+        """Return the subject of a client after its erasure."""
         return cls(erased_id(client), is_erased=True)
 
     def key(self, week: object) -> bytes:
-        """Return the key of its records in a week."""
+        """Return its record key in a week."""
         between = OF_ERASED if self.is_erased else OF_CLIENT
         return f"{week}{between}{ledger_id(self.client)}".encode(errors="surrogatepass")
 
@@ -104,8 +104,8 @@ class LedgerId(NamedTuple):
 class LedgerEntry:
     """One record of the ledger; state None is a tombstone, which opens the client again.
 
-    `resends`: how often the mail was sent again after a delivery that was unknown. `written` is
-    None if no mail was handed to SMTP, or if that is not known.
+    `resends`: how often the mail was sent again after an unknown delivery. `written` is None if no
+    mail was handed to SMTP, or if that is unknown.
     """
 
     client: str
@@ -140,7 +140,7 @@ class LedgerEntry:
 
 
 def ledger_id(client: str) -> str:
-    """Return the client's id in the ledger: its own, or a short one if no record can hold that."""
+    """Return the client's id in the ledger, shortened if no record can hold it."""
     encoded = client.encode(errors="surrogatepass")
     if len(encoded) <= LONGEST_CLIENT:
         return client
@@ -148,17 +148,17 @@ def ledger_id(client: str) -> str:
 
 
 def erased_id(client: str) -> str:
-    """Return the hash under which the ledger has a client whose data were erased.
+    """Return the hash under which the ledger keeps an erased client.
 
-    It is a pseudonym, and no secret: who has a list of client ids can find out whose it is.
+    It is a pseudonym, not a secret: anybody with a list of client ids can resolve it.
     """
     return f"sha256:{sha256(client.encode(errors='surrogatepass')).hexdigest()}"
 
 
 def decode(key: bytes | None, value: bytes | None, week: object) -> LedgerEntry | None:
-    """Return the entry of a record, or None if it is not of that week.
+    """Return the entry of a record, or None if it belongs to another week.
 
-    A record of the week that cannot be read counts as `unknown`: its client may have been mailed.
+    An unreadable record of the week counts as `unknown`: its client may have been mailed.
     """
     if key is None or not is_of_week(key, week):
         return None
@@ -175,20 +175,20 @@ def decode(key: bytes | None, value: bytes | None, week: object) -> LedgerEntry 
 
 
 def is_of_week(key: bytes, week: object) -> bool:
-    """Tell whether a key is that of a client in that week."""
+    """Return whether a key belongs to a client in that week."""
     return key.startswith(tuple(f"{week}{between}".encode() for between in (OF_CLIENT, OF_ERASED)))
 
 
 def _entry(about: LedgerEntry, document: dict[str, Any]) -> LedgerEntry:
-    """Return the entry of a value; TypeError or ValueError if it is not one that we write."""
+    """Return the entry of a value; raises TypeError or ValueError if it is not ours."""
     state, message_id = DeliveryState(document["State"]), document.get("MessageId") or ""
     reason, resends = document.get("Reason"), document.get("Resends", 0)
     if not isinstance(message_id, str) or len(message_id) > LONGEST_MESSAGE_ID:
         raise TypeError(f"expected a MessageId of up to {LONGEST_MESSAGE_ID} characters")
     if not isinstance(reason, str | None):
-        raise TypeError("expected text as Reason")
+        raise TypeError("expected Reason to be text")
     if type(resends) is not int or resends < 0:
-        raise TypeError("expected a number of Resends")
+        raise TypeError("expected Resends to be a number")
     written = Written.from_json(document.get("Written"))
     entry = replace(about, state=state, message_id=message_id, reason=reason)
     return replace(entry, resends=resends, written=written)
@@ -212,13 +212,13 @@ def closed_key(week: object) -> bytes:
 
 
 def closed_value(counts: Mapping[DeliveryState, int], at: datetime) -> bytes:
-    """Return its value: when, and how many clients of the shard were in which state."""
+    """Return its value: the time, and the shard's number of clients in each state."""
     known = {str(state): counts.get(state, 0) for state in CLOSED_STATES}
     return json.dumps({"State": "closed", "At": at.isoformat(), "Counts": known}).encode()
 
 
 def closed_counts(value: bytes | None) -> dict[DeliveryState, int]:
-    """Return the counts of such a value; zeros of one that cannot be read, which closes as well."""
+    """Return the counts of such a value, or zeros if it is unreadable: it closes the week, too."""
     try:
         known = json.loads(value or b"")["Counts"]
         return {state: int(known[state]) for state in CLOSED_STATES}
@@ -236,8 +236,8 @@ class LedgerIndex:
     """Sorted digests of the client ids, and their states.
 
     `delivery_unknown`: the last entry of each client in the state `sending` or `unknown`;
-    `resends`: of the clients whose mail was sent again, how often. With `has_erased`, some clients
-    are in it by their hash.
+    `resends`: how often each client's mail was sent again. With `has_erased`, it has some clients
+    by their hash.
     """
 
     digests: NDArray[np.bytes_]
@@ -271,7 +271,7 @@ class LedgerIndex:
         return cls(every[last], states[last], delivery_unknown, resends, has_erased)
 
     def states(self, clients: Sequence[str]) -> list[DeliveryState | None]:
-        """Return the state of each client, also of one that was erased; None is open."""
+        """Return the state of each client, erased ones included; None is open."""
         states = self._states(clients)
         if not self.has_erased:
             return states
@@ -285,7 +285,7 @@ class LedgerIndex:
         return self.resends.get(LedgerId(client)) or self.resends.get(LedgerId.erased(client), 0)
 
     def unknown(self, client: str) -> LedgerEntry:
-        """Return the last entry of a client whose delivery is unknown; KeyError of any other."""
+        """Return the last entry of a client whose delivery is unknown; KeyError for others."""
         own = self.delivery_unknown.get(LedgerId(client))
         return own or self.delivery_unknown[LedgerId.erased(client)]
 
@@ -312,7 +312,7 @@ def _digest(about: LedgerId) -> bytes:
 
 
 def _array(digests: bytes) -> NDArray[np.bytes_]:
-    # numpy ignores trailing zeros when it compares these; at one fixed length that is equality.
+    # numpy ignores trailing zeros in comparisons; with one fixed length that is equality.
     return np.frombuffer(digests, dtype=f"S{DIGEST}")
 
 
@@ -322,7 +322,7 @@ WHY_UNKNOWN = "the run that was sending it ended before it wrote the outcome"
 def sending_to_unknown(ledger_index: LedgerIndex) -> list[LedgerEntry]:
     """Turn every `sending` of an index into `unknown`; return the entries that say so.
 
-    Call it only when no run can be sending, or in one that only reads.
+    Call it only while no run can be sending, or for reading.
     """
     codes = ledger_index.codes
     codes[codes == _CODES[DeliveryState.SENDING]] = _CODES[DeliveryState.UNKNOWN]

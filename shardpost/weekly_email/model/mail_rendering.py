@@ -1,12 +1,11 @@
-"""The mail's parts rendered for one client, by the templates of a language; and their check.
+"""The parts of one client's mail, rendered from templates, and the check of templates.
 
-Jinja's sandbox lets templates read what they are given, and nothing else. They are strict: what is
-not there is an error, and never an empty place in a mail. An error of one says file and line, and
-stops the run: it is no client's fault, so nothing is final by it.
+Jinja's sandbox lets templates read their variables and nothing else. An undefined variable is an
+error, never a blank in a mail. A template error names file and line and stops the run: it is no
+client's fault, so no client's state becomes final.
 
-What holds for a part holds for all that it includes or imports, in whatever form: text that goes
-into HTML is escaped there, styles are put onto the elements of the finished HTML, and nothing is
-kept from one mail to the next.
+The rules of a part apply to all that it includes or imports: text is escaped where it enters HTML,
+styles are inlined into the finished HTML, and no state is kept between mails.
 """
 
 import re
@@ -51,19 +50,19 @@ from shardpost.weekly_email.model.mail_templates import (
 )
 
 LONGEST_LINE = 500
-# What no mail program shows, and what is expected in its place.
+# What mail programs do not show, and what to use instead.
 _REFUSED = {
     re.compile(r"(?i)<img\b(?![^>]*\balt\s*=)[^>]*>"): 'an alt="…" of each <img>',
     re.compile(r"(?i)<link\b"): "styles in <style>: mail programs load none",
     re.compile(r"(?i)<script\b"): "no <script>: mail programs run none",
 }
 
-# Stands for "&" while styles are put onto elements; no text has it (Unicode, 23.7).
+# Replaces "&" while styles are inlined; no text contains it (Unicode, 23.7).
 _AMPERSAND = "\ufdd0"
 
 
 class TemplateError(UsageError):
-    """A template is wrong: its file, the line if it is known, and why."""
+    """A template is wrong; names the file, the line if known, and the fault."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Rendered:
 
 
 class Face:
-    """The templates of one language, compiled; TemplateError for those that cannot be."""
+    """The compiled templates of one language; raises TemplateError if one does not compile."""
 
     def __init__(self, templates: MailTemplates, language: str | None) -> None:
         self._templates, self._language = templates, language
@@ -93,7 +92,7 @@ class Face:
         )
 
     def render(self, values: Values) -> Rendered:
-        """Return the parts of one mail; TemplateError for what its values do not go with."""
+        """Return the parts of one mail; raises TemplateError if a template fails on its values."""
         given = {**self._text.globals, **values}
         given["subject"] = subject = self._line(SUBJECT, given)
         return Rendered(
@@ -105,7 +104,7 @@ class Face:
         )
 
     def check(self) -> None:
-        """Try the templates with samples; TemplateError for what would go wrong with a mail."""
+        """Try the templates with samples; raises TemplateError for what would fail in a mail."""
         with self._located(REPLY_TO):
             mailboxes(self.render(SAMPLES[0]).reply_to)
         for sample in SAMPLES:
@@ -116,7 +115,7 @@ class Face:
                     raise TemplateError(f"{path}: expected some text, found none")
 
     def check_sources(self) -> None:
-        """Look through all files, for which the language is None: any can be loaded, into HTML."""
+        """Check all files (language None): any of them can be included into HTML."""
         for name in self._templates.all_files():
             source = self._source(name)
             for pattern, expected in _REFUSED.items():
@@ -153,7 +152,7 @@ class Face:
 
     def _render(self, name: str, values: Values) -> str:
         template = self._parts[name]
-        # As Template.render, without its copies of the values, which take half the time.
+        # Like Template.render, but without copying the values, which takes half the time.
         context = template.new_context(values, shared=True)
         try:
             return "".join(template.root_render_func(context))
@@ -163,9 +162,9 @@ class Face:
             raise
 
     def _styled(self, html: str) -> str:
-        """Return HTML with the styles of `<style>` on its elements.
+        """Return HTML with the styles of `<style>` inlined.
 
-        Entities stay as they were printed: what a client's values say is never read as HTML.
+        Entities are kept as they are, so that a client's values are never parsed as HTML.
         """
         text = html.encode(errors="replace").decode().replace(_AMPERSAND, "\ufffd")
         with self._located(HTML):
@@ -173,7 +172,7 @@ class Face:
 
     @contextmanager
     def _located(self, name: str) -> Iterator[None]:
-        """Turn what Jinja raises into a TemplateError that says file and line."""
+        """Turn Jinja's exceptions into a TemplateError with file and line."""
         try:
             yield
         except UsageError:
@@ -198,7 +197,7 @@ class Face:
     def _source(self, name: str) -> Source:
         found = self._templates.source(name, self._language)
         if found is None:
-            raise TemplateError(f"{self._templates.folder}/{name}: there is no such template")
+            raise TemplateError(f"{self._templates.folder}/{name}: no such template")
         return found
 
 
@@ -211,14 +210,14 @@ def face_of(templates: MailTemplates, language: str | None) -> Face:
 def rendered(
     templates: MailTemplates, language: str | None, values: Values, *, is_tried: bool = False
 ) -> Rendered:
-    """Return the parts of one mail; with `is_tried` by templates that no run has tried yet."""
+    """Return the parts of one mail; `is_tried`: the templates were not checked by a run."""
     if is_tried:
         check(templates)
     return face_of(templates, language).render(values)
 
 
 def check(templates: MailTemplates) -> None:
-    """Try all templates, of each language; TemplateError says the first that is wrong."""
+    """Try all templates in each language; raises TemplateError for the first wrong one."""
     face_of(templates, None).check_sources()
     for language in (templates.language, *sorted(templates.languages)):
         face_of(templates, language).check()
@@ -228,14 +227,14 @@ def _said(error: Exception) -> str:
     if isinstance(error, TemplateNotFound):
         return f"no template {error.name}"
     if isinstance(error, RecursionError):
-        return "expected an end, found a template that includes, imports or calls itself"
+        return "expected no recursion, found a template that includes, imports or calls itself"
     if isinstance(error, MemoryError):
-        return "expected less text, found more than there is memory for"
+        return "expected text that fits into memory, found more"
     return single_line(first_line(error), LONGEST_LINE)
 
 
 class _Fresh(Template):
-    """A template that is rendered anew wherever it is imported: Jinja keeps the first result."""
+    """A template that is rendered again at every import: Jinja would cache the first result."""
 
     def _get_default_module(self, ctx: Context | None = None) -> TemplateModule:
         return self.make_module()
@@ -252,7 +251,7 @@ def _environment(
         auto_reload=False,
     )
     environment.template_class = _Fresh
-    # The same inputs make the same mail: nothing by chance.
+    # The same inputs make the same mail: no randomness.
     del environment.filters["random"], environment.globals["lipsum"]
     environment.filters |= Filters(language).as_dict()
     return environment

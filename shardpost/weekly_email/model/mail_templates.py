@@ -3,9 +3,9 @@
 A language is a tag such as `de`, `pt_BR` or `zh_Hant_TW`, of which Babel has the data; without one,
 numbers and dates are as records have them.
 
-A part of the mail is a file. `weekly_email.de.html` is `weekly_email.html` in German; what a
-language has not, is that without a language, and what an installation has not, is the shipped one.
-The samples are what templates are tried with before a run: every branch of the shipped ones.
+A part of the mail is a file. `weekly_email.de.html` is `weekly_email.html` in German; A part
+missing in a language falls back to the file without a language, and then to the shipped file.
+Templates are tried before a run with samples that cover every branch of the shipped ones.
 """
 
 import re
@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from babel import Locale
 
-# Where the setting names none, Babel's filters are those of this one.
+# The language of Babel's filters if the setting names no language.
 ENGLISH = "en"
-# The filters that are functions of Babel's, and in which of its modules they are.
+# The filters that are functions of Babel, with their modules.
 OF_BABEL = {
     **dict.fromkeys(("format_decimal", "format_percent"), "numbers"),
     **dict.fromkeys(("format_date", "format_time", "format_datetime"), "dates"),
@@ -35,9 +35,9 @@ _NUMBER = re.compile(rf"(-?)([0-9]{{1,{MOST_DIGITS}}})(?:\.([0-9]{{1,{MOST_DIGIT
 
 @lru_cache(maxsize=4096)
 def known_language(text: str) -> str | None:
-    """Return the tag of a language as Babel has it, or of it without its region; None if none.
+    """Return Babel's tag for a language, without the region if necessary; None if unknown.
 
-    Tags that mean the same give the same: zh_Hant_TW of zh-TW, he of iw.
+    Equivalent tags give the same result: zh_Hant_TW for zh-TW, he for iw.
     """
     if not _TAG.fullmatch(text):
         return None
@@ -46,7 +46,7 @@ def known_language(text: str) -> str | None:
     for tag in (text, base_of(text)):
         try:
             found = Locale.parse(tag.replace("-", "_"))
-            # Of a language that has another tag now, Babel's has a region that nobody named.
+            # For a renamed language tag, Babel adds a region that nobody asked for.
             return str(Locale(found.language, script=found.script) if tag.isalpha() else found)
         except (UnknownLocaleError, ValueError):
             continue
@@ -54,13 +54,13 @@ def known_language(text: str) -> str | None:
 
 
 def base_of(language: str) -> str:
-    """Return a language without its region: `de` of `de_AT`."""
+    """Return a language without its region: `de` for `de_AT`."""
     return re.split("[-_]", language, maxsplit=1)[0].lower()
 
 
 @lru_cache
 def lookups(language: str) -> tuple[str, ...]:
-    """Return a tag and those that are less exact: zh_Hant_TW, zh_Hant, zh (RFC 4647, 3.4)."""
+    """Return a tag and its fallbacks: zh_Hant_TW, zh_Hant, zh (RFC 4647, 3.4)."""
     parts = language.split("_")
     return tuple("_".join(parts[:count]) for count in range(len(parts), 0, -1))
 
@@ -74,7 +74,7 @@ def _locale(language: str) -> "Locale":
 
 @lru_cache(maxsize=65_536)
 def number_text(number: str, language: str) -> str:
-    """Return a number in a language, with all of its digits; what is no plain number stays so."""
+    """Return a number in a language with all its digits; other text is returned unchanged."""
     match = _NUMBER.fullmatch(number)
     if match is None:
         return number
@@ -98,8 +98,8 @@ def _iso_day(value: date) -> str:
 class Filters:
     """The filters of templates in a language, by their names.
 
-    `number`, `day` and `instant` are as the shipped templates have them: without a language as
-    records do, and as ISO 8601. The others are Babel's, under its names.
+    `number`, `day` and `instant` are those of the shipped templates: without a language, as in the
+    records and ISO 8601. The others are Babel's, under its names.
     """
 
     language: str | None
@@ -109,7 +109,7 @@ class Filters:
         return _locale(self.language or ENGLISH)
 
     def number(self, value: object) -> str:
-        """Return a number, with all of its digits."""
+        """Return a number with all its digits."""
         return str(value) if self.language is None else number_text(str(value), self.language)
 
     def day(self, value: date) -> str:
@@ -126,7 +126,7 @@ class Filters:
         return f"{self.day(value)} {time}"
 
     def of_babel(self, name: str, value: object, format: str | None = None) -> str:  # noqa: A002 - Babel's
-        """Return a value by a function of Babel's, in UTC, and by a pattern if one is given."""
+        """Return a value formatted by a Babel function, in UTC, with a pattern if given."""
         function = getattr(import_module(f"babel.{OF_BABEL[name]}"), name)
         given: dict[str, Any] = {} if format is None else {"format": format}
         if name == "format_decimal":
@@ -134,7 +134,7 @@ class Filters:
         return str(function(value, locale=self._locale, **given))
 
     def as_dict(self) -> dict[str, Callable[..., str]]:
-        """Return the filters as Jinja takes them."""
+        """Return the filters in Jinja's form."""
         own = {"number": self.number, "day": self.day, "instant": self.instant}
         return own | {name: partial(self.of_babel, name) for name in OF_BABEL}
 
@@ -145,7 +145,7 @@ TEXT, HTML = "weekly_email.txt", "weekly_email.html"
 PARTS = (SUBJECT, FROM_NAME, REPLY_TO, TEXT, HTML)
 SHIPPED = (*PARTS, "footer.txt", "footer.html")
 KINDS = (".txt", ".html")
-# Rows of each table of the HTML: with more, mail programs cut it (Gmail at 102 KB).
+# Rows of each HTML table: mail programs cut longer mails (Gmail at 102 KB).
 MOST_ROWS = 150
 
 _OF_LANGUAGE = re.compile(r"(?P<stem>[^.]+)\.(?P<language>[^.]+)\.(?P<kind>txt|html)")
@@ -161,10 +161,10 @@ class Source:
 
 @dataclass(frozen=True)
 class MailTemplates:
-    """The files of a folder of templates: (name, text) each; none is the shipped look.
+    """The files of a template folder as (name, text); empty: the shipped templates.
 
-    `language` is that of who has none, and of files without one in their names; None: English, with
-    numbers as records have them. `most_rows` bounds each table of the HTML.
+    `language` is for clients and file names without a language; None: English, with numbers as in
+    the records. `most_rows` limits each HTML table.
     """
 
     files: tuple[tuple[str, str], ...] = ()
@@ -179,13 +179,13 @@ class MailTemplates:
 
     @cached_property
     def languages(self) -> frozenset[str]:
-        """The languages that files are in, as Babel has them: `de`, `pt_BR`, `zh_Hant_TW`."""
+        """The languages of the files, as Babel tags: `de`, `pt_BR`, `zh_Hant_TW`."""
         return frozenset(found for name in self._by_name if (found := language_of(name)))
 
     def language_for(self, wanted: str | None) -> str | None:
-        """Return the language of a client's mail: that of its record, if there are templates in it.
+        """Return the language of a client's mail: its record's, if there are templates for it.
 
-        Of another region, as `de-AT` where there is `de`, only numbers and dates differ.
+        For another region (`de-AT` with templates in `de`) only numbers and dates differ.
         """
         if wanted is None:
             return self.language
@@ -197,36 +197,36 @@ class MailTemplates:
         return found if is_written or is_ours else self.language
 
     def source(self, name: str, language: str | None) -> Source | None:
-        """Return what a name stands for in a language; None if there is no such template."""
+        """Return the template of a name in a language, or None."""
         stem, _, kind = name.rpartition(".")
         wanted = [f"{stem}.{one}.{kind}" for one in (lookups(language) if language else ())]
         found = (self._by_name.get(one) for one in (*wanted, canonical(name)))
         return next(filter(None, found), shipped(name) if name in SHIPPED else None)
 
     def all_files(self) -> dict[str, str]:
-        """Return all templates by name: the installation's own, and shipped ones in their place."""
+        """Return all templates by name: the installation's own, else the shipped ones."""
         return {**{name: shipped(name).text for name in SHIPPED}, **dict(self.files)}
 
 
 @lru_cache
 def shipped(name: str) -> Source:
     """Return a template as Shardpost ships it."""
-    # Not by its path: in an executor it is in a .zip.
+    # Not by path: on an executor it is inside a .zip.
     found = files("shardpost.weekly_email").joinpath("templates", name)
     return Source(found.read_text(encoding="utf-8"), f"shardpost/weekly_email/templates/{name}")
 
 
 def language_of(name: str) -> str | None:
-    """Return the language that the name of a file has, `de` of `footer.DE.html`; None if none.
+    """Return the language in a file's name, such as `de` in `footer.DE.html`, or None.
 
-    As Babel has it, and as it is written if Babel has none.
+    It is Babel's tag, or as written if Babel has none.
     """
     match = _OF_LANGUAGE.fullmatch(name)
     return (known_language(match["language"]) or match["language"]) if match else None
 
 
 def canonical(name: str) -> str:
-    """Return the name of a file with its language as Babel has it."""
+    """Return a file's name with its language as a Babel tag."""
     language = language_of(name)
     return ".".join((name.split(".")[0], language, name.split(".")[2])) if language else name
 
@@ -235,7 +235,7 @@ Values = dict[str, Any]
 
 
 class HeldRow(NamedTuple):
-    """One position, as it is shown; all text."""
+    """One position as displayed; all text."""
 
     position: str
     ticker: str
@@ -244,7 +244,7 @@ class HeldRow(NamedTuple):
 
 
 class StockRow(NamedTuple):
-    """One stock, a ticker on an exchange: how many positions of it, and the sum of their shares."""
+    """One stock (a ticker on an exchange): its number of positions and sum of shares."""
 
     ticker: str
     exchange: str

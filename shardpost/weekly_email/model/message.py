@@ -1,8 +1,7 @@
 """One client's weekly e-mail as bytes, the same for the same input.
 
-Written by hand and not with email.message, which takes a millisecond a mail. Bodies are
-quoted-printable; what comes from records goes through `single_line` first, so that no header can be
-injected.
+Not built with email.message, which takes a millisecond a mail. Bodies are quoted-printable; values
+from records pass through `single_line`, so that no header can be injected.
 """
 
 from binascii import b2a_qp
@@ -29,7 +28,7 @@ from shardpost.weekly_email.model.mail_templates import ENGLISH, MailTemplates, 
 from shardpost.weekly_email.model.recipient import Recipient
 
 Rendering = Callable[[MailTemplates, str | None, Values], Rendered]
-# RFC 5322, 2.1.1: no line may be longer, without its CRLF.
+# RFC 5322, 2.1.1: the longest line, without CRLF.
 LONGEST_LINE = 998
 
 
@@ -49,16 +48,16 @@ class Mail:
 
     @property
     def digest(self) -> str:
-        """What tells this mail from any other, to the last byte of it."""
+        """A digest of the whole mail."""
         envelope = f"{self.sender}\0{self.recipient}\0".encode(errors="surrogatepass")
         return sha256(envelope + self.content).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class Draft:
-    """One e-mail before it is encoded: headers and bodies as people read them.
+    """One e-mail before encoding: headers and bodies as people read them.
 
-    A header is a text, or mailboxes.
+    A header is text or mailboxes.
     """
 
     to: Recipient
@@ -69,10 +68,10 @@ class Draft:
     html: str
 
     def mail(self) -> Mail:
-        """Return it as it goes on the wire; ComposeError if a header does not fit into a line."""
+        """Return the encoded e-mail; raises ComposeError if a header does not fit into a line."""
         headers = {name: encoded(name, value) for name, value in self.headers.items()}
         bodies = {"text/plain": self.text, "text/html": self.html}
-        # "=_" never stands in quoted-printable text, so this boundary cannot occur in a body.
+        # "=_" is never in quoted-printable text, so this boundary cannot occur in a body.
         boundary = f"=_{self.message_id[1:33]}"
         lines = [f"{name}: {value}" for name, value in headers.items()]
         lines += [
@@ -84,8 +83,7 @@ class Draft:
             if len(line) > LONGEST_LINE:
                 start = line[:40].decode(errors="replace")
                 raise ComposeError(
-                    f"header {start!r}… has {len(line)} bytes,"
-                    f" a line of an e-mail at most {LONGEST_LINE}"
+                    f"header {start!r}…: expected at most {LONGEST_LINE} bytes, found {len(line)}"
                 )
         parts = [
             f"--{boundary}\r\nContent-Type: {kind}; charset=utf-8\r\n"
@@ -115,12 +113,12 @@ def draft(
     is_test: bool = False,
     render: Rendering = rendered,
 ) -> Draft:
-    """Return one e-mail before it is encoded, by the templates of its language.
+    """Return one e-mail before encoding, from the templates of its language.
 
-    A test is marked, has another Message-ID, and is of no list: nobody is unsubscribed by it, since
-    its link leads to the site, and names no client. TemplateError for a template that does not go
-    with the client. Auto-Submitted (RFC 3834, 5) tells responders to be silent. That RFC recommends
-    no value of Precedence, and allows it for responders that are older: `bulk` is what those know.
+    A test is marked, has another Message-ID and no list headers: its link leads to the site without
+    naming a client, so that nobody is unsubscribed. Raises TemplateError for a template that fails
+    on the client. Auto-Submitted (RFC 3834, 5) silences responders. The RFC allows Precedence for
+    older responders, which know `bulk`.
     """
     language = context.templates.language_for(to.language)
     values = _values(context, to, holdings, language)
@@ -172,10 +170,10 @@ def _values(
 
 
 def message_id(context: EmailContext, client: str) -> str:
-    """Return the Message-ID: a hash of the list's id, week and client, the same at every attempt.
+    """Return the Message-ID: a hash of list id, week and client, the same at every attempt.
 
-    Two installations that send from one domain need two list ids: else a receiver may take the
-    e-mail of the one for that of the other, and drop it.
+    Two installations that send from one domain need two list ids: else a receiver may drop the
+    e-mail of one as a duplicate of the other's.
     """
     return _identity(f"{context.sender.list_id}\0{context.week}\0{client}", context.domain)
 
@@ -186,7 +184,7 @@ def _identity(text: str, domain: str) -> str:
 
 
 def _quoted(body: str) -> bytes:
-    """Return a body as quoted-printable, with CRLF after each line, also a soft one."""
-    # b2a_qp ends lines as the text does, so it gets one kind of end, which is replaced once.
+    """Return a body as quoted-printable, with CRLF after each line, soft breaks included."""
+    # b2a_qp ends lines as the text does, so line ends are unified before and replaced after.
     text = body.replace("\r\n", "\n").replace("\r", "\n").lstrip("\n")
     return b2a_qp(text.encode(errors="replace"), istext=True).replace(b"\n", b"\r\n")

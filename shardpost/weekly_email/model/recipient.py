@@ -18,10 +18,10 @@ class Recipient:
 
 @dataclass(frozen=True)
 class Member:
-    """A client that holds: its contact as of the freeze, its subscription as of the sending.
+    """A holder, with its contact as of the freeze and its subscription as of the sending.
 
-    `subscribed` is None if the client's record was deleted. `name_now` and `email_now` are those
-    of the newest snapshot, as `subscribed` is. `language` is what its record had at the freeze.
+    `subscribed` is None if the client's record was deleted. It, `name_now` and `email_now` come
+    from the newest snapshot, `language` from the record at the freeze.
     """
 
     client: str
@@ -34,9 +34,9 @@ class Member:
     language: str | None = None
 
     def as_mailed(self, state: DeliveryState | None) -> "Member":
-        """Return the member with the contact that its state asks for.
+        """Return the member with the contact for its state.
 
-        One that had failed, and is mailed again, has its contact as of now.
+        A failed client that is mailed again has its current contact.
         """
         if state is not DeliveryState.FAILED:
             return self
@@ -46,7 +46,7 @@ class Member:
 
 @dataclass(frozen=True)
 class NotMailed:
-    """A client that gets no e-mail, and why; None as its state: it is not mailed yet."""
+    """A client that gets no e-mail, and why; state None: not mailed yet."""
 
     state: DeliveryState | None
     reason: str
@@ -56,7 +56,7 @@ UNSUBSCRIBED = NotMailed(DeliveryState.SUPPRESSED, "not subscribed: since this r
 
 
 def why_no_mail_can_be_written(email: str | None, *, has_contact: bool) -> str | None:
-    """Return why no mail can be written to a client with that contact, or None if one can."""
+    """Return why a client with that contact cannot be mailed, or None if it can."""
     address = _address(email, has_contact=has_contact)
     return address.reason if isinstance(address, UnusableAddress) else None
 
@@ -64,9 +64,9 @@ def why_no_mail_can_be_written(email: str | None, *, has_contact: bool) -> str |
 def recipient_of(
     member: Member, *, without_contact: DeliveryState | None = DeliveryState.FAILED
 ) -> Recipient | NotMailed:
-    """Return the recipient of the member's e-mail, or why it gets none.
+    """Return the recipient of the member's e-mail, or why there is none.
 
-    `without_contact` is the state of one that no mail can be written to.
+    `without_contact` is the state of a client that cannot be mailed.
     """
     if member.subscribed is False:
         return NotMailed(DeliveryState.SUPPRESSED, "not subscribed")

@@ -1,7 +1,7 @@
-"""The outcome of an attempt to send an e-mail, when it is tried again, and how many go a second.
+"""Outcomes of attempts to send an e-mail, the backoff, and the rate limit.
 
-One backoff serves both SMTP connections that cannot be opened and mails that are answered 4xx:
-attempt n fails, then attempt n + 1 follows after 1, 4, 16, … seconds.
+One backoff serves both failed SMTP connections and 4xx replies: attempt n + 1 follows a failed
+attempt n after 1, 4, 16, … seconds.
 """
 
 import math
@@ -38,7 +38,7 @@ class NoReply:
 
 @dataclass(frozen=True)
 class NotSent:
-    """The final dot was not sent, on a new connection either.
+    """The final dot was not sent, even on a new connection.
 
     `unreachable`: no connection could be opened.
     """
@@ -50,7 +50,7 @@ class NotSent:
 SmtpOutcome = Accepted | PermanentFailure | TemporaryFailure | NoReply | NotSent
 
 
-# The delay before the second attempt, in seconds, and the factor by which each further one grows.
+# The delay before the second attempt in seconds, and the factor for each further attempt.
 FIRST_DELAY = 1.0
 DELAY_FACTOR = 4.0
 
@@ -62,17 +62,17 @@ class MailRetryPolicy:
     attempts: int
 
     def is_last(self, attempt: int) -> bool:
-        """Tell whether no attempt follows attempt number `attempt`; the first has number 1."""
+        """Return whether attempt number `attempt` is the last one; the first is number 1."""
         return attempt >= self.attempts
 
     def delay_after(self, attempt: int) -> float:
-        """Return the seconds between the failure of attempt number `attempt` and the next."""
+        """Return the delay in seconds after the failure of attempt number `attempt`."""
         return FIRST_DELAY * DELAY_FACTOR ** (attempt - 1)
 
 
 @dataclass(frozen=True)
 class Final:
-    """The client's state for this week; `unknown` waits for a person."""
+    """The client's final state for this week; `unknown` is left to a person."""
 
     state: DeliveryState
     reason: str | None = None
@@ -80,9 +80,9 @@ class Final:
 
 @dataclass(frozen=True)
 class Retry:
-    """The mail is to be sent again after `delay` seconds, as attempt number `attempt`.
+    """Send the mail again after `delay` seconds, as attempt number `attempt`.
 
-    `lost` is how many connections it has lost.
+    `lost` is the number of connections lost so far.
     """
 
     reason: str
@@ -104,11 +104,11 @@ NextStep = Final | Retry | LeaveOpen
 def next_step(
     outcome: SmtpOutcome, attempt: int, policy: MailRetryPolicy, lost: int = 0
 ) -> NextStep:
-    """Decide what follows from the outcome of attempt number `attempt`.
+    """Decide what follows the outcome of attempt number `attempt`.
 
-    A lost connection is never a client's failure and costs it no attempt: after as many of them as
-    there are attempts, of which `lost` were before this one, the client is left for the next run.
-    Where no connection could be opened the mail was not attempted, so that its retry has no delay.
+    A lost connection is never the client's failure and does not count as an attempt: after as many
+    lost connections as attempts (`lost` before this one) the client is left for the next run. If no
+    connection could be opened, the mail was not attempted and is retried without delay.
     """
     match outcome:
         case Accepted():
@@ -129,7 +129,7 @@ def next_step(
             return LeaveOpen(reason) if policy.is_last(lost + 1) else again
 
 
-# Mails that may be sent at once after a pause, in seconds of the rate.
+# The burst after a pause, in seconds of the rate.
 BURST_SECONDS = 0.25
 
 
@@ -142,7 +142,7 @@ class RateLimit:
         self._tokens, self._at = 1.0, now
 
     def allowed(self, now: float) -> float:
-        """Return how many mails may be sent now, a whole number or infinity."""
+        """Return the number of mails that may be sent now, possibly infinity."""
         if self._rate is None:
             return math.inf
         self._tokens = min(self._most, self._tokens + (now - self._at) * self._rate)

@@ -1,11 +1,10 @@
-"""Whether the mail server works, by its answers to the mails of a shard; which refusals are final.
+"""The health of the mail server from its answers to a shard, and which refusals are final.
 
-The alarm is a one-sided CUSUM (E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954):
-no window of the last so many answers, so that it works for three mails as for three million.
+The alarm is a one-sided CUSUM (E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954).
+It has no window of recent answers, so it works for three mails and for three million.
 
-A server that refuses everything, or half of a load balancer that does, looks at each single mail
-like a bad address. So a refusal is provisional at first: the client stays as it was, until enough
-other mails were accepted.
+A server that refuses everything, or one broken half of a load balancer, looks like a bad address
+for each single mail. So a refusal is provisional until enough other mails were accepted.
 """
 
 import json
@@ -18,16 +17,17 @@ from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.retry import NoReply, NotSent, SmtpOutcome, TemporaryFailure
 from shardpost.wording import counted
 
-# Refusals that are taken for bad addresses although the server accepted nothing in this run: so few
-# clients were left. A week in which nobody was mailed needs a person anyway (limits.py).
+# Refusals that count as bad addresses although the server accepted nothing in this run, since so
+# few clients were left. A week in which nobody was mailed needs a person anyway (limits.py).
 MOST_UNPROVEN = 2
 
 
 @dataclass(frozen=True)
 class HealthLimits:
-    """From where on it is the server's fault: bad answers in a row, or as a share of many.
+    """Limits beyond which the server is at fault: bad answers in a row, or as a share of many.
 
-    Lost connections, refused mails, mails without a final reply. A share of 1 is never exceeded.
+    Bad answers are lost connections, refused mails and mails without a final reply. A share of 1 is
+    never exceeded.
     """
 
     share: float
@@ -36,11 +36,11 @@ class HealthLimits:
     most_silent: int = 3
 
     def is_small(self, refused: int, accepted: int) -> bool:
-        """Tell whether so many refusals are no more than the share."""
+        """Return whether that many refusals are within the share."""
         return refused <= self.share * (refused + accepted)
 
     def proves_server(self, refused: int, accepted: int) -> bool:
-        """Tell whether the answers of a whole run, which nothing stopped, show a working server."""
+        """Return whether the answers of a whole, unstopped run show a working server."""
         is_few = refused < self.most_refused and (accepted > 0 or refused <= MOST_UNPROVEN)
         return is_few or self.is_small(refused, accepted)
 
@@ -49,9 +49,9 @@ class HealthLimits:
 class ShareAlarm:
     """Rings after `most_in_row` bad answers in a row, or more than `share` of a longer series.
 
-    A series begins with a bad answer. Its score is how many more are bad than `share` of it. It
-    rings as soon as the score is that of `most_in_row` bad ones in a row; a series whose score is
-    back at zero is over, and no more than `share` of it were bad. A share of 1 never rings.
+    A series begins with a bad answer. Its score is the number of bad answers above `share` of it.
+    It rings when the score reaches that of `most_in_row` bad answers in a row; a series ends when
+    its score is back at zero, so at most `share` of it was bad. A share of 1 never rings.
     """
 
     most_in_row: int
@@ -79,13 +79,13 @@ class ShareAlarm:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A refused mail: what the ledger will say when it is final, and the client's state before."""
+    """A refused mail: its ledger entry once final, and the client's state before."""
 
     entry: LedgerEntry
     before: DeliveryState | None
 
     def to_json(self) -> str:
-        """Return it as text, for the report of its shard."""
+        """Return it as text for its shard's report."""
         entry = self.entry
         parts = (entry.client, entry.message_id, entry.reason, entry.resends, self.before)
         return json.dumps(parts)
@@ -99,11 +99,11 @@ class Refusal:
 
 
 class ServerHealth:
-    """What the answers of one shard in one run say: whether to stop, and which refusals are final.
+    """Decides from the answers of one shard in one run whether to stop, and what is final.
 
-    A series of answers begins with a refusal. When no more than the share of it are refusals, all
-    in it are final; when it rings first, none of it is. So of all mails that were answered, at most
-    that share fails before the end.
+    A series of answers begins with a refusal. If the share of refusals in it falls to the limit,
+    they are final; if it rings first, none is. So at most that share of all answered mails fails
+    before the end.
     """
 
     def __init__(self, limits: HealthLimits) -> None:
@@ -117,7 +117,7 @@ class ServerHealth:
         self.provisional: list[Refusal] = []
 
     def record(self, outcome: SmtpOutcome, *, is_first: bool) -> None:
-        """Count the outcome of an attempt at a mail, its first one or another."""
+        """Count the outcome of any attempt at a mail."""
         match outcome:
             case NoReply():
                 self._silent += 1
@@ -132,9 +132,9 @@ class ServerHealth:
 
     @property
     def allowed(self) -> float:
-        """How many mails may be sent at once.
+        """The number of mails that may be sent at once.
 
-        A server that has not replied yet, or has just gone silent, gets no more mails than would
+        A server that has not replied yet, or has just gone silent, gets only as many mails as would
         stop the shard.
         """
         is_proven = self._has_replied and not self._silent
@@ -142,19 +142,19 @@ class ServerHealth:
 
     @property
     def is_deferring(self) -> bool:
-        """Whether the server answers 4xx to so many that it is no single client's failure."""
+        """Whether the server answers 4xx so often that no single client is at fault."""
         return self._deferrals.is_ringing
 
     def accept(self) -> list[Refusal]:
-        """Count an accepted mail; return the refusals that are final by now."""
+        """Count an accepted mail; return the refusals that are now final."""
         self.accepted += 1
         self._refusals.record(is_bad=False)
         return self._taken(is_final=self._refusals.is_clear)
 
     def refuse(self, reason: str, refusal: Refusal | None) -> list[Refusal]:
-        """Count a refused mail; return the refusals that are final by now.
+        """Count a refused mail; return the refusals that are now final.
 
-        `refusal` is None if this one cannot become final in this run.
+        `refusal` is None if it cannot become final in this run.
         """
         self.refused += 1
         self._last_reason = reason
@@ -164,9 +164,9 @@ class ServerHealth:
         return self._taken(is_final=self._refusals.is_clear)
 
     def finish(self) -> list[Refusal]:
-        """Return the refusals that are final by the answers of the whole shard.
+        """Return the refusals that are final given the answers of the whole shard.
 
-        The others stay provisional: the answers of the other shards decide.
+        For the others, the answers of the other shards decide.
         """
         is_small = self._limits.is_small(self.refused, self.accepted)
         return self._taken(is_final=is_small and not self._refusals.is_ringing)

@@ -1,9 +1,9 @@
-"""An ISO week, what it is once its audience is frozen, and how old it is.
+"""An ISO week, its row once its audience is frozen, and its age.
 
-`2026-W47` is Monday 00:00 UTC up to the next Monday 00:00 UTC.
+`2026-W47` is Monday 00:00 UTC to the next Monday 00:00 UTC.
 
 A clock that jumps ahead makes everything old at once. So ages are measured up to the clock's time,
-but at most some weeks after the last mailed weeks.
+but at most a few weeks after the last mailed weeks.
 """
 
 import re
@@ -72,9 +72,9 @@ class IsoWeek:
         return self.of(self.start - _WEEK)
 
     def as_of(self, now: datetime, *, early: bool) -> datetime:
-        """Return the instant as of which clients hold; ShardpostError if it is too early.
+        """Return the as-of instant of the week; raises ShardpostError if it is too early.
 
-        That is the week's end, or with `early` now; a week that has ended is not early any more.
+        It is the week's end, or now with `early`, which is refused for a week that has ended.
         """
         if now >= self.end and early:
             raise ShardpostError(
@@ -95,10 +95,9 @@ class IsoWeek:
         return now
 
     def held_at(self, now: datetime, looked_at: datetime) -> datetime:
-        """Return as of when clients hold of an audience that is not frozen.
+        """Return the as-of instant of an unfrozen audience.
 
-        That is the first of these: now, the week's end, and the time up to which all records are
-        known.
+        It is the earliest of now, the week's end, and the time up to which all records are known.
         """
         return min(now, self.end, looked_at)
 
@@ -111,9 +110,9 @@ class IsoWeek:
     ) -> str | None:
         """Return why a scheduled run skips this week, or None if it mails it.
 
-        `first_commit` is when the first snapshot was committed: a new installation does not mail
-        weeks that had ended before. `most_days` is how many days after its end a week may still be
-        mailed, and by as much longer as the send starts `later` than by default.
+        `first_commit` is the time of the first snapshot: a new installation does not mail weeks
+        that ended before. `most_days` limits the days after the week's end, extended by how much
+        `later` than by default the send starts.
         """
         if first_commit is None or first_commit >= self.end:
             return f"no snapshot was committed before week {self} ended"
@@ -125,7 +124,7 @@ class IsoWeek:
         return None
 
     def is_too_late(self, now: datetime, most_days: int, later: timedelta) -> bool:
-        """Tell whether a scheduled run no longer mails this week."""
+        """Return whether this week is too old for a scheduled run."""
         return now - self.end - later > timedelta(days=most_days)
 
     def _monday(self) -> date:
@@ -161,7 +160,7 @@ class FrozenWeek:
             return None
         return (
             f"the audience of {self.week}, {counted(self.recipients, 'client')}, was erased on"
-            f" {self.audience_erased_at:%Y-%m-%d} (SHARDPOST_AUDIENCE_DAYS): this week can no"
+            f" {self.audience_erased_at:%Y-%m-%d} (SHARDPOST_AUDIENCE_DAYS): the week can no"
             " longer be mailed"
         )
 
@@ -173,31 +172,32 @@ class FrozenWeek:
             )
 
     def require_shards(self, shards: int) -> None:
-        """Refuse a ledger that has another number of partitions than the audience has shards."""
+        """Refuse a ledger whose number of partitions differs from the audience's shards."""
         if shards != self.shards:
             raise ShardpostError(
-                f"the audience of {self.week} was frozen in {counted(self.shards, 'shard')}, and"
-                f" the ledger's topic has {counted(shards, 'partition')}: their number must not be"
-                " changed"
+                f"the audience of {self.week} was frozen in {counted(self.shards, 'shard')}, but"
+                f" the ledger's topic has {counted(shards, 'partition')}: the number of partitions"
+                " must not change"
             )
 
 
-# How far the clock may be ahead of the weeks that were mailed: some may be left out.
+# How far the clock may be ahead of the mailed weeks, since weeks may be skipped.
 MOST_AHEAD = timedelta(days=35)
 
 
 @dataclass(frozen=True)
 class AgeClock:
-    """The time that ages are measured up to, and what the machine's clock says."""
+    """The time up to which ages are measured, and the machine's clock."""
 
     at: datetime
     clock: datetime
 
     @classmethod
     def of(cls, clock: datetime, week_ends: Iterable[datetime]) -> "AgeClock":
-        """Return the time to measure by; `week_ends` are those of all weeks that were mailed.
+        """Return the time to measure by; `week_ends` are those of all mailed weeks.
 
-        The newest of them is left out if there are two: a run by a wrong clock may have begun it.
+        If there are two or more, the newest is ignored: a run with a wrong clock may have started
+        it.
         """
         ends = sorted(week_ends)
         if not ends:
@@ -212,9 +212,9 @@ class AgeClock:
         return (
             f"the clock says {self.clock:%Y-%m-%d}, long after the last mailed weeks: ages are"
             f" measured as of {self.at:%Y-%m-%d}. If the clock is right and no week was mailed"
-            " since, set fewer days for one run"
+            " since then, set fewer days for one run"
         )
 
     def is_older(self, days: int, *since: datetime) -> bool:
-        """Tell whether more than so many days have passed since the latest of these times."""
+        """Return whether more than so many days have passed since the latest of these times."""
         return self.at - max(since) > timedelta(days=days)

@@ -1,7 +1,7 @@
-"""What became of a week's e-mail: counts by shard, and why clients got none.
+"""The outcome of a week's e-mail: counts by shard, and why clients got no mail.
 
-A mail server repeats the address in its reply, and adds ids and times of its own. `cause_of` takes
-out what differs from client to client, so that 500 refusals for one cause are one group.
+Replies of mail servers contain the address, ids and times. `cause_of` removes what differs from
+client to client, so that 500 refusals for one cause are one group.
 """
 
 import re
@@ -16,10 +16,10 @@ from shardpost.weekly_email.model.server_health import Refusal
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.wording import counted
 
-# Groups of one state that a document has at most, and the clients that each of them names.
+# The most groups per state in a document, and the most clients that a group names.
 MOST_CAUSES = 20
 MOST_NAMED = 3
-# Groups that a message names.
+# The most groups that a message names.
 MOST_IN_MESSAGE = 3
 NO_REASON = "no reason on record"
 
@@ -35,14 +35,14 @@ _SEVERAL = re.compile(r"…(?:\s*…)+")
 
 @dataclass(frozen=True)
 class Cause:
-    """How many clients are in a state for one reason, and the first of them."""
+    """The number of clients in a state for one reason, and the first of them."""
 
     reason: str
     count: int
     clients: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as in the document of a run."""
+        """Return it as JSON for the document of a run."""
         return {"reason": self.reason, "count": self.count, "clients": list(self.clients)}
 
     @classmethod
@@ -52,11 +52,11 @@ class Cause:
 
 
 def cause_of(reason: str | None, client: str) -> str:
-    """Return a reason without what is only about this client: address, id, and ids of the reply."""
+    """Return a reason without what is specific to a client: address, id, ids in the reply."""
     if not reason:
         return NO_REASON
     text = _ADDRESS.sub(_LEFT_OUT, _URL.sub(_LEFT_OUT, _QUOTED.sub(_LEFT_OUT, reason)))
-    if client and client in text:  # a pattern of its own takes ten times as long as all of this
+    if client and client in text:  # compiling a pattern takes ten times as long as all of this
         text = re.sub(rf"(?<!\w){re.escape(client)}(?!\w)", _LEFT_OUT, text)
     text = _WORD.sub(lambda match: _without_id(match[0]), text)
     return _SEVERAL.sub(_LEFT_OUT, text)
@@ -82,7 +82,7 @@ def merged_causes(causes: Iterable[Cause]) -> list[Cause]:
 
 
 def causes_text(causes: Iterable[Cause], count: int) -> str:
-    """Return the largest causes of `count` clients in one line; empty if none is known."""
+    """Return the largest causes of `count` clients in one line; empty if unknown."""
     largest = list(causes)[:MOST_IN_MESSAGE]
     named = []
     for cause in largest:
@@ -99,7 +99,7 @@ def causes_text(causes: Iterable[Cause], count: int) -> str:
 class ShardCounts:
     """The clients of one shard by state.
 
-    `sent` to `suppressed` are the ledger's; `open` are those of the audience that it does not know.
+    `sent` to `suppressed` come from the ledger; `open` are the audience members without an entry.
     """
 
     shard: int
@@ -112,7 +112,7 @@ class ShardCounts:
 
     @property
     def clients(self) -> int:
-        """How many clients the shard has in all states."""
+        """The number of clients in all states."""
         return sum(getattr(self, name) for name in STATES)
 
     @classmethod
@@ -123,13 +123,13 @@ class ShardCounts:
         open_clients: int,
         unknown_clients: Iterable[str],
     ) -> "ShardCounts":
-        """Return the counts of a shard; clients that are being sent are none of them."""
+        """Return the counts of a shard, without clients that are being mailed."""
         counts = {str(state): states[state] for state in DeliveryState if str(state) in COLUMNS}
         unknown = tuple(sorted(unknown_clients))
         return cls(shard, **counts, open=open_clients, unknown_clients=unknown)
 
 
-# What is printed of each shard, in this order.
+# The printed fields of each shard, in this order.
 COLUMNS = tuple(column.name for column in fields(ShardCounts) if column.name != "unknown_clients")
 STATES = COLUMNS[1:]
 
@@ -138,8 +138,8 @@ STATES = COLUMNS[1:]
 class ShardReport(ShardCounts):
     """The counts of a shard when its run ended; `error` is what stopped it, or None.
 
-    `accepted` and `refused` count the mails of this run; `provisional` are refusals that the
-    answers of all shards decide about (model/server_health.py), as JSON.
+    `accepted` and `refused` count the mails of this run; `provisional` are, as JSON, the refusals
+    that depend on the answers of all shards (model/server_health.py).
     """
 
     error: str | None = None
@@ -149,12 +149,12 @@ class ShardReport(ShardCounts):
 
     @property
     def answers(self) -> dict[str, Any]:
-        """What the shard adds to the answers of the whole run, as fields of a report."""
+        """The shard's share of the answers of the whole run, as report fields."""
         names = ("shard", "error", "accepted", "refused", "provisional")
         return {name: getattr(self, name) for name in names}
 
     def with_failed(self, refusals: Sequence[Refusal]) -> "ShardReport":
-        """Return the counts after refusals were decided to be final."""
+        """Return the counts after refusals became final."""
         before = Counter(refusal.before for refusal in refusals)
         resent = (refusal for refusal in refusals if refusal.before is DeliveryState.UNKNOWN)
         names = {refusal.entry.client for refusal in resent}
@@ -171,7 +171,7 @@ class ShardReport(ShardCounts):
 
 
 def counts_document(week: IsoWeek, shards: Iterable[ShardCounts]) -> dict[str, Any]:
-    """Return the counts of a week in the contract's form: per shard, and who is unknown."""
+    """Return the counts of a week in the contract's form: per shard, and the unknown clients."""
     counts = list(shards)
     return {
         "week": str(week),
@@ -180,7 +180,7 @@ def counts_document(week: IsoWeek, shards: Iterable[ShardCounts]) -> dict[str, A
     }
 
 
-# The states of which a document says why.
+# The states for which a document has reasons.
 EXPLAINED = (DeliveryState.FAILED, DeliveryState.SUPPRESSED)
 Causes = Mapping[str, Sequence[Cause]]
 
@@ -189,7 +189,7 @@ Causes = Mapping[str, Sequence[Cause]]
 class ShardStatus:
     """The counts of one shard, and why its clients are `failed` or `suppressed`.
 
-    `without_contact`: how many of the open clients of an early week no mail can be written to yet.
+    `without_contact`: how many open clients of an early week cannot be mailed yet.
     """
 
     counts: ShardCounts
@@ -198,7 +198,7 @@ class ShardStatus:
 
 
 def status_document(week: IsoWeek, shards: Iterable[ShardStatus]) -> dict[str, Any]:
-    """Return the status of a week: the contract's counts, and beside them why."""
+    """Return the status of a week: the contract's counts and the reasons."""
     statuses = list(shards)
     causes = added_up(status.causes for status in statuses)
     return {
@@ -213,9 +213,9 @@ MOST_LATE_NAMED = 20
 
 @dataclass(frozen=True)
 class LateClients:
-    """Clients that held as of the week's end, and are `missed` by its audience.
+    """Holders as of the week's end that the audience `missed`.
 
-    And members of it that were mailed for other positions than they had (`changed`). Both by name.
+    `changed` are members whose mail listed other positions than they held. Both by id.
     """
 
     missed: Sequence[str] = ()
@@ -223,11 +223,11 @@ class LateClients:
 
     @property
     def count(self) -> int:
-        """How many clients there are of both kinds."""
+        """The number of clients of both kinds."""
         return len(self.missed) + len(self.changed)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the part of `emails --json` that says so, with the first of these clients."""
+        """Return their part of `emails --json`, with the first of these clients."""
         return {
             "missed": len(self.missed),
             "changed": len(self.changed),
@@ -236,19 +236,19 @@ class LateClients:
 
 
 def late_line(late: Mapping[str, Any]) -> str:
-    """Return what `LateClients.as_json` says, in one line."""
+    """Return the JSON of `LateClients` as one line."""
     missed, changed, named = late["missed"], late["changed"], late["clients"]
     named = [*named, "…"] if missed + changed > len(named) else named
     which = counted(missed, "more client")
     return one_line(
-        f"came late: by records that were read after the freeze, {which} held stock"
-        f" at the week's end, and {changed} held other positions than their e-mail lists; they are"
-        f" not mailed for that ({', '.join(map(shown, named))})"
+        f"late records: according to records read after the freeze, {which} held stock at the"
+        f" week's end, and {changed} held other positions than their e-mail lists; no e-mail"
+        f" follows for these ({', '.join(map(shown, named))})"
     )
 
 
 def gone_document(audience: object) -> dict[str, Any]:
-    """Return what a status says of an audience that was erased; nothing of any other."""
+    """Return the fields of a status for an erased audience; none for any other."""
     if not isinstance(audience, FrozenWeek) or audience.audience_erased_at is None:
         return {}
     return {
@@ -260,7 +260,7 @@ def gone_document(audience: object) -> dict[str, Any]:
 
 
 def causes_in(documents: Iterable[Mapping[str, Any]]) -> dict[str, list[Cause]]:
-    """Return the causes of several documents, each of other shards, added up."""
+    """Return the causes of several documents of different shards, added up."""
     return added_up(
         {state: list(map(Cause.from_json, forms)) for state, forms in causes.items()}
         for document in documents
@@ -269,7 +269,7 @@ def causes_in(documents: Iterable[Mapping[str, Any]]) -> dict[str, list[Cause]]:
 
 
 def failed_line(week: object, documents: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return why clients failed, and what lists them all; None if nobody did."""
+    """Return why clients failed and the command that lists them; None if no client failed."""
     runs = list(documents)
     failed = sum(shard["failed"] for document in runs for shard in document.get("shards", ()))
     if not failed:

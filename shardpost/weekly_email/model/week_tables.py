@@ -13,10 +13,10 @@ from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_report import ShardCounts
 
-# What a member of an audience is mailed of each position.
+# The fields of a position in an audience, as mailed.
 POSITION = columns("position STRING, ticker STRING, amount STRING, exchange STRING")
-# The audiences, frozen once: a row per client, and a table for each freeze. `frozen_weeks` names
-# that of each week.
+# Frozen audiences: a row per client, a table per freeze. `frozen_weeks` names the table of each
+# week.
 AUDIENCES = Table(
     "audiences",
     (
@@ -50,7 +50,7 @@ FROZEN_WEEKS = Table(
 
 
 def audience_table(audience: str) -> Table:
-    """Return the table of an audience, by the name of its folder, such as `2026-W47.3f9c`."""
+    """Return the table of an audience by its folder's name, such as `2026-W47.3f9c`."""
     return replace(AUDIENCES, folder=f"{AUDIENCES.name}/{audience}")
 
 
@@ -70,7 +70,7 @@ class ClosedWeek:
     def of(
         cls, week: object, at: datetime, shards: Sequence[Mapping[DeliveryState, int]]
     ) -> "ClosedWeek":
-        """Return the row of a week by the counts of its shards."""
+        """Return the row of a week from the counts of its shards."""
         sent, failed, unknown, suppressed = (
             tuple(counts[state] for counts in shards) for state in CLOSED_STATES
         )
@@ -86,7 +86,7 @@ class ClosedWeek:
 
     @property
     def shards(self) -> list[ShardCounts]:
-        """The counts by shard; who was unknown is not kept."""
+        """The counts by shard, without the ids of unknown clients."""
         columns = {str(state): getattr(self, str(state)) for state in CLOSED_STATES}
         return [
             ShardCounts(shard, **{name: counts[shard] for name, counts in columns.items()})
@@ -108,14 +108,14 @@ CLOSED_WEEKS = Table(
 
 
 class WeekPausedError(ShardpostError):
-    """The week is paused; trying again does not help until a person resumes it."""
+    """The week is paused; a retry does not help until a person resumes it."""
 
     exit_code = NEEDS_ATTENTION
 
 
 @dataclass(frozen=True)
 class PausedWeek:
-    """One row of `paused_weeks`: that a week was paused, or resumed, when, by whom and why."""
+    """One row of `paused_weeks`: a week was paused or resumed; when, by whom and why."""
 
     week: str
     is_paused: bool
@@ -125,11 +125,11 @@ class PausedWeek:
 
     @property
     def explanation(self) -> str:
-        """Why the week is not mailed, and what to do."""
+        """Why the week is not mailed, and the remedy."""
         return one_line(
             f"{self.week} was paused on {self.at:%Y-%m-%d %H:%M} UTC by {self.who} ({self.why}):"
-            " the remaining clients are not mailed yet:"
-            f" `shardpost emails resume --week {self.week} --why …`, then run it again"
+            " the remaining clients are not mailed yet. Use `shardpost emails resume --week"
+            f" {self.week} --why …`, then run it again"
         )
 
     def as_json(self) -> dict[str, str]:
@@ -142,7 +142,7 @@ class PausedWeek:
         return cls(str(week), True, parse_instant(form["at"]), form["who"], form["why"])
 
 
-# Weeks that a person stopped, and let go on: the last row of a week counts.
+# Weeks that a person paused and resumed: the last row of a week counts.
 PAUSED_WEEKS = Table(
     "paused_weeks", columns_of(PausedWeek), comments={"at": "latest in the newest row"}
 )
@@ -150,10 +150,10 @@ PAUSED_WEEKS = Table(
 
 @dataclass(frozen=True)
 class MailLook:
-    """One row of `mail_looks`: by what the mails of shards of a week were written from a time on.
+    """One row of `mail_looks`: the templates and sender of some shards of a week since a time.
 
-    `files` are all templates by name, the shipped ones among them: another release may ship others.
-    `language` and `most_rows` as MailTemplates has them.
+    `files` are all templates by name, including the shipped ones, which may differ between
+    releases. `language` and `most_rows` as MailTemplates has them.
     """
 
     week: str
@@ -174,16 +174,16 @@ class MailLook:
         return MailTemplates(tuple(self.files.items()), folder, self.language, self.most_rows)
 
     def senders(self, secrets: str | None) -> list[Sender]:
-        """Return the sender as it was, with each of these secrets; which was used is not kept."""
+        """Return the former sender with each of these secrets, since the one used is not kept."""
         common = (self.sender_name, self.sender_address, self.unsubscribe_url, self.list_id)
         return [Sender(*common, secret) for secret in (secrets.split() if secrets else [None])]
 
     def is_like(self, other: "MailLook") -> bool:
-        """Tell whether mails are written by the same, whatever the shards and times."""
+        """Return whether sender and templates are the same, ignoring shards and times."""
         return replace(self, shards=other.shards, at=other.at) == other
 
 
-# By what mails were written; of a shard, the last row before a mail counts.
+# Templates and senders of mails; for a shard, the last row before a mail counts.
 MAIL_LOOKS = Table(
     "mail_looks",
     columns_of(MailLook),

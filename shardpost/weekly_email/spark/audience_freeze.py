@@ -1,6 +1,6 @@
-"""The audience of a week as a frame: computed from a snapshot, or as it was frozen.
+"""The audience of a week as a frame: computed from a snapshot, or as frozen.
 
-A freeze writes it into a folder of its own, which the row of its week names once and for good.
+A freeze writes it into a folder of its own, which the row of its week names for good.
 """
 
 import logging
@@ -28,7 +28,7 @@ from shardpost.weekly_email.send_plan import BATCH
 from shardpost.weekly_email.week_state import WeekState
 
 WORKER_DAEMON = "shardpost.weekly_email.spark.send"
-# Shards that one machine mails in parallel, where the master is local[*]; each takes some 40 MB.
+# Shards mailed in parallel on one machine with master local[*]; each takes about 40 MB.
 SHARDS_AT_ONCE = 8
 
 
@@ -36,10 +36,10 @@ log = logging.getLogger(__name__)
 
 
 class WeekFrames:
-    """The audience of one week, in a session that has the shards of its run in parallel.
+    """The audience of one week, in a session that processes the run's shards in parallel.
 
     Each frame has the columns (client, name, email, has_contact, positions, shard, language);
-    positions are in the order of their ids.
+    positions are sorted by id.
     """
 
     def __init__(self, tables: Tables, week: PreparedWeek) -> None:
@@ -53,7 +53,7 @@ class WeekFrames:
         self.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH)
 
     def members(self) -> DataFrame:
-        """Return the members in the shards of the run, with three columns more.
+        """Return the members in the run's shards, with three more columns.
 
         `subscribed`, `name_now` and `email_now` are as of the newest snapshot; null for a client
         whose record was deleted.
@@ -84,7 +84,7 @@ class WeekFrames:
         )
 
     def frozen(self, frozen: FrozenWeek) -> DataFrame:
-        """Return the audience of a frozen week, as it is now: without who was erased since."""
+        """Return the current audience of a frozen week, without clients erased since."""
         frozen.require_audience()
         return read(self.spark, self._tables, audience_table(frozen.audience), None).drop("week")
 
@@ -93,14 +93,14 @@ class WeekFrames:
 
 
 def freeze(installation: Installation, request: EmailRequest, week: PreparedWeek) -> PreparedWeek:
-    """Freeze the audience of a week, unless another run has just done so; return it frozen.
+    """Freeze the audience of a week unless another run just did; return the frozen week.
 
-    `week` is what the request was found to be before Spark started. It is looked at again behind
-    the lock, and when the audience is written: if tables were swapped by then, it is computed
-    again. So no week is frozen of tables that are not in use any more. CollapseError for an
-    audience that is far smaller than the last one, unless the request accepts that.
+    `week` was prepared before Spark started. It is checked again under the lock, and after the
+    audience is written: if tables were swapped by then, it is computed again, so that no week is
+    frozen from tables that are no longer in use. Raises CollapseError for an audience far smaller
+    than the last one, unless the request accepts it.
     """
-    WeekFrames(installation.tables, week)  # Spark starts while another run may have the lock
+    WeekFrames(installation.tables, week)  # Spark starts even while another run holds the lock
     what = f"freezing the audience of {week.iso_week}"
     with exclusive(installation.files, "freeze", what, wait=installation.files.lock_wait):
         week = prepare_week(installation, request, WeekState(installation, request.week))
@@ -113,7 +113,7 @@ def freeze(installation: Installation, request: EmailRequest, week: PreparedWeek
             if week.snapshot.is_in_force(now.snapshot):
                 frozen = _frozen(installation, request, week, audience)
                 weeks.commit(frozen, version)
-                log.info("%s: frozen, of snapshot %d", week.iso_week, frozen.snapshot)
+                log.info("%s: frozen from snapshot %d", week.iso_week, frozen.snapshot)
                 return replace(week, frozen=frozen)
             log.info(
                 "%s: tables were swapped between snapshots %d and %d: computing the audience again",
@@ -143,7 +143,7 @@ def _frozen(
 
 
 def _written(tables: Tables, week: PreparedWeek) -> str:
-    """Compute and write an audience; return the name of its folder, which no other freeze has."""
+    """Compute and write an audience; return the name of its new, unique folder."""
     audience = f"{week.iso_week}.{uuid.uuid4().hex}"
     rows = WeekFrames(tables, week).computed().withColumn("week", F.lit(str(week.iso_week)))
     table = audience_table(audience)

@@ -1,4 +1,4 @@
-"""The dry run on Spark: list, by shard, what a run would do to each client, and change nothing."""
+"""The dry run on Spark: list by shard what a run would do to each client; change nothing."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -39,7 +39,7 @@ from shardpost.weekly_email.spark.send import by_shard, require_shard, shard_of_
 
 log = logging.getLogger(__name__)
 
-# Clients of each list that go into a log.
+# The number of clients per list in a log.
 MOST_LOGGED = 1000
 
 
@@ -52,9 +52,9 @@ def dry_run(
 ) -> dict[str, Any]:
     """List what would become of each client.
 
-    The lists go into `recipients`: a folder, in which they are a file of dry_runs.py; or a
-    file, such as the log, as text; None: into the result. However many clients there are, only the
-    last of these needs memory for them. `kept_as` is the run as whose they are kept, if they are.
+    The lists go into `recipients`: a folder (as a file of dry_runs.py), a file such as the log (as
+    text), or, if None, the result; only the last needs memory for all clients. `kept_as` is the run
+    under which they are kept, or None.
     """
     before = week.state.frozen_before(with_audience=True)
     about = {
@@ -87,9 +87,9 @@ def _lines(
     options: SendOptions,
     before: FrozenWeek | None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield what would become of each client now, by shard and client; changes nothing.
+    """Yield what would become of each client now, by shard and client; change nothing.
 
-    `before` is the week to compare with, None if there is none.
+    `before` is the week to compare with, or None.
     """
     audience, shards = WeekFrames(installation.tables, week), week.shards
 
@@ -113,7 +113,7 @@ def _ledger(installation: Installation, week: IsoWeek, shard: int) -> LedgerInde
 
 
 def _compared(audience: WeekFrames, week: PreparedWeek, before: FrozenWeek | None) -> DataFrame:
-    """Return the members, and those of the week before; `is_member` and `was_member` say which."""
+    """Return the members of both weeks; `is_member` and `was_member` say of which."""
     now = audience.members().withColumn("is_member", F.lit(True))
     if before is None:
         return now.withColumn("was_member", F.lit(False))
@@ -131,9 +131,9 @@ def _compared(audience: WeekFrames, week: PreparedWeek, before: FrozenWeek | Non
 
 
 def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[tuple[DryRunList, str | None]]:
-    """Yield the list of each row of a batch, and why: None for one that would get an e-mail.
+    """Yield the list of each row of a batch, and the reason (None: would get an e-mail).
 
-    ShardpostError for what would stop the run.
+    Raises ShardpostError for what would stop the run.
     """
     steps = {
         (step.mail if isinstance(step, MailToSend) else step.entry).client: step
@@ -156,7 +156,7 @@ def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[tuple[DryRunLis
 
 
 def why_unchanged(state: DeliveryState | None, resends: int) -> str:
-    """Return why a run leaves a client alone that is in that state."""
+    """Return why a run does not mail a client in that state."""
     match state:
         case DeliveryState.SENT:
             return "sent already"
@@ -176,10 +176,10 @@ GOT_NONE = (DeliveryState.FAILED, DeliveryState.SUPPRESSED)
 def lines_of(
     batch: pa.RecordBatch, plan: SendPlan, before: LedgerIndex | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a batch of a shard, as rows of `LINES`, in the order of its rows.
+    """Yield the lines of a batch of a shard as rows of `LINES`, in the order of its rows.
 
-    It has the columns that `SendPlan` takes, and `shard`, `is_member` of this week's audience, and
-    `was_member` of the one before, whose ledger is `before`: None if no week is compared with.
+    The batch has the columns of `SendPlan`, and `shard`, `is_member` of this week's audience, and
+    `was_member` of the audience before, whose ledger is `before` (None: no comparison).
     """
     clients = batch.column("client").to_pylist()
     states = plan.ledger_index.states(clients)

@@ -1,8 +1,8 @@
 """Sending on Spark: one task per shard, each with its own ledger and connections.
 
-One Spark partition holds the clients of one shard, and is a Spark job of its own: where an executor
-is lost, Spark runs again what has not ended of a job, and so would fence shards that are mailed by
-other executors. An error of Spark's, many lines long, becomes the one line that a person needs.
+One Spark partition holds the clients of one shard and is a Spark job of its own: after the loss of
+an executor, Spark reruns the unfinished tasks of a job, which would fence shards that other
+executors mail. A long Spark error is reduced to the one line that matters.
 """
 
 import gc
@@ -35,7 +35,7 @@ from shardpost.weekly_email.spark.audience_freeze import WeekFrames
 
 @contextmanager
 def spark_errors_of(week: IsoWeek) -> Iterator[None]:
-    """Turn an error of Spark's into a ShardpostError that says the innermost cause."""
+    """Turn a Spark error into a ShardpostError with the innermost cause."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -48,7 +48,7 @@ def spark_errors_of(week: IsoWeek) -> Iterator[None]:
 def by_shard(
     spark: SparkSession, members: DataFrame, shards: list[int], *order: Column
 ) -> DataFrame:
-    """Put the clients of `shards[i]` into partition i, in that order, or by their ids."""
+    """Put the clients of `shards[i]` into partition i, in that order or sorted by id."""
     count = len(shards)
     pairs = zip(shards, _salts(spark, count), strict=True)
     salts = [part for shard, salt in pairs for part in (F.lit(shard), F.lit(salt).cast("bigint"))]
@@ -61,28 +61,31 @@ def by_shard(
 
 
 def shard_of_this_task(shards: list[int]) -> int:
-    """Return the shard of the task that this worker runs; its logging is set up as well."""
+    """Return the shard of this worker's task, and set up logging."""
     logs.configure_logging()
     context = TaskContext.get()
     if context is None:
-        raise ShardpostError("expected to run in a Spark task, found none")
+        raise ShardpostError("expected to run in a Spark task, found no task context")
     return shards[context.partitionId()]
 
 
 def require_shard(batches: Iterable[pa.RecordBatch], shard: int) -> Iterator[pa.RecordBatch]:
-    """Pass on a shard's batches; ShardpostError for clients of another, who would be mailed twice.
+    """Pass on a shard's batches, which have the column `shard`.
 
-    Batches have the column `shard`.
+    Raises ShardpostError for clients of another shard, which would be mailed twice.
     """
     for batch in batches:
         others = set(batch.column("shard").to_pylist()) - {shard}
         if others:
-            raise ShardpostError(f"shard {shard}: found clients of the shards {sorted(others)}")
+            raise ShardpostError(
+                f"shard {shard}: expected only its own clients, found clients of"
+                f" shards {sorted(others)}"
+            )
         yield batch
 
 
 def _salts(spark: SparkSession, count: int) -> list[int]:
-    """Return for each partition a BIGINT that Spark's own hash puts there."""
+    """Return for each partition a BIGINT that Spark's hash maps to it."""
     salts: dict[int, int] = {}
     tried = 0
     while len(salts) < count:
@@ -95,23 +98,23 @@ def _salts(spark: SparkSession, count: int) -> list[int]:
 
 
 REPORT = columns_of(ShardReport)
-# Threads of the driver that wait for a shard each; executors have fewer cores.
+# Driver threads, each waiting for one shard; executors have fewer cores.
 MOST_WAITING = 256
 
 
 def send_shards(
     installation: Installation, week: PreparedWeek, options: SendOptions, rate: float | None
 ) -> list[ShardReport]:
-    """Send what is open of the run's shards; return the report of each.
+    """Mail the open clients of the run's shards; return the report of each.
 
-    `rate` is the mails per second of this run, None for no limit: with one, as many shards are
-    mailed at once as there are cores now, whatever executors come later.
+    `rate` is the mails per second of this run, or None: with a limit, the number of parallel shards
+    is that of the cores now, even if executors join later.
     """
     audience = WeekFrames(installation.tables, week)
     members = audience.members().persist(StorageLevel.DISK_ONLY)
     counts, shards = members.groupBy("shard").count().collect(), week.shards
-    sizes = {row["shard"]: row["count"] for row in counts}  # without shards that have no clients
-    context = audience.spark.sparkContext  # its executors have come to count
+    sizes = {row["shard"]: row["count"] for row in counts}  # without empty shards
+    context = audience.spark.sparkContext  # waits until its executors have joined
     at_once = min(len(shards), context.defaultParallelism if rate else MOST_WAITING)
     shard_rate = rate / at_once if rate else None
 
@@ -121,9 +124,8 @@ def send_shards(
         report = send_shard(installation, options, shard, require_shard(batches, number))
         yield pa.RecordBatch.from_pylist([asdict(report)], schema_of(REPORT))
 
-    # Not by name: ids that look alike may share what is wrong with their addresses. And in each run
-    # another order: a shard that chance stopped, bad addresses side by side, must not meet the same
-    # ones first again.
+    # Not by name: similar ids may share faulty addresses. And in a different order in each run: a
+    # shard that was stopped by a cluster of bad addresses must not meet them first again.
     order = F.xxhash64("client", F.lit(secrets.randbits(62)))
     rows = by_shard(audience.spark, members, shards, order).mapInArrow(task, ddl_of(REPORT)).rdd
 
@@ -135,16 +137,18 @@ def send_shards(
 
 
 def fork_workers() -> None:
-    """Be Spark's daemon of Python workers, with what a shard's task imports in memory already.
+    """Be Spark's daemon of Python workers, with the imports of a shard's task preloaded.
 
-    Each worker is forked from it, and would otherwise spend a second of processor time on imports,
-    and a tenth on compiling the templates of the mail.
+    Each worker is forked from it, and would otherwise spend a second of processor time on imports
+    and a tenth on compiling the mail templates.
     """
     from pyspark.daemon import manager
 
-    with suppress(ShardpostError):  # another machine may have no such folder: tasks are sent them
+    with suppress(
+        ShardpostError
+    ):  # another machine may lack the folder: templates are sent with the tasks
         templates_of(opened().values(TemplateSettings))
-    gc.freeze()  # a worker's collections leave alone what it shares with the others
+    gc.freeze()  # keeps garbage collection away from memory shared by the workers
     manager()  # type: ignore[no-untyped-call]
 
 
