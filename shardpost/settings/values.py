@@ -21,27 +21,6 @@ from pydantic_core import PydanticCustomError
 
 from shardpost.checkout import HOME, home_folder
 from shardpost.settings import forms
-from shardpost.settings.forms import (
-    DEFAULT_SENDER,
-    Absolute,
-    Count,
-    Cron,
-    DagIds,
-    Days,
-    File,
-    Host,
-    Language,
-    ListId,
-    Located,
-    Port,
-    Seconds,
-    Servers,
-    SparkMaster,
-    Topic,
-    Trimmed,
-    Url,
-    Week,
-)
 from shardpost.settings.variables import PREFIX, client_variable, topic_variable
 from shardpost.values import schedules
 from shardpost.values.retry_settings import (
@@ -165,35 +144,35 @@ class Settings(BaseModel):
         frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
     )
 
-    home: Absolute = HOME
-    tables: Located | None = None
+    home: forms.Absolute = HOME
+    tables: forms.Located | None = None
     # Variables of AWS by their names, where the tables are on its object store, or one like it.
     store: dict[str, str] = Field({}, repr=False)
 
-    bootstrap_servers: Servers | None = None
+    bootstrap_servers: forms.Servers | None = None
     # Settings of its clients, by librdkafka's names.
     kafka: dict[str, str] = Field({}, repr=False)
-    kafka_port: Port = 9092
+    kafka_port: forms.Port = 9092
     # Half of it is the timeout of transactions, of which brokers allow 15 minutes.
     kafka_timeout: Annotated[float, Field(gt=0, le=1800)] = 60
     partitions: Annotated[int, Field(ge=1, le=4095)] = 8
     replication_factor: Annotated[int, Field(ge=1, le=32_767)] = 1
 
-    topics_file: File | None = None
-    loss_warning: Seconds = 43_200
+    topics_file: forms.File | None = None
+    loss_warning: forms.Seconds = 43_200
 
     # {name in the contract: name in this installation}, each read from SHARDPOST_TOPIC_<NAME>.
     topics: Annotated[
-        dict[TopicName, Topic],
+        dict[TopicName, forms.Topic],
         BeforeValidator(all_topics),
         AfterValidator(require_different_topics),
     ] = {}
 
-    country: Trimmed = "US"
+    country: forms.Trimmed = "US"
     max_drop: Annotated[float, BeforeValidator(share)] = 0.5
-    lock_wait: Seconds = 600
-    snapshot_days: Days = 90
-    history_days: Days | None = None
+    lock_wait: forms.Seconds = 600
+    snapshot_days: forms.Days = 90
+    history_days: forms.Days | None = None
     ledger_days: Annotated[int, Field(ge=LEAST_LEDGER_DAYS, le=36_500)] = 730
     audience_days: Annotated[int, Field(ge=7, le=36_500)] = 730
     letter_days: Annotated[int, Field(ge=7, le=36_500)] = 365
@@ -202,43 +181,43 @@ class Settings(BaseModel):
     import_jdbc_user: str | None = None
     import_jdbc_password: str | None = Field(None, repr=False)
 
-    spark_master: SparkMaster = "local[*]"
-    spark_conf: File | None = None
+    spark_master: forms.SparkMaster = "local[*]"
+    spark_conf: forms.File | None = None
     driver_memory: Annotated[str, AfterValidator(forms.heap)] = "2g"
 
-    airflow_port: Port = 8080
-    airflow_url: Url | None = None
+    airflow_port: forms.Port = 8080
+    airflow_url: forms.Url | None = None
     airflow_user: str | None = None
     airflow_password: str | None = Field(None, repr=False)
 
-    compact_schedule: Cron = schedules.COMPACT
+    compact_schedule: forms.Cron = schedules.COMPACT
     follow: Literal["off", "on"] = "off"
-    sweep_schedule: Cron = schedules.SWEEP
-    watch_schedule: Cron = schedules.WATCH
-    maintain_schedule: Cron = schedules.MAINTAIN
+    sweep_schedule: forms.Cron = schedules.SWEEP
+    watch_schedule: forms.Cron = schedules.WATCH
+    maintain_schedule: forms.Cron = schedules.MAINTAIN
 
-    askable_dags: DagIds = "compact_positions,weekly_email,sweep_dead_letters"
-    request_days: Days = 6
+    askable_dags: forms.DagIds = "compact_positions,weekly_email,sweep_dead_letters"
+    request_days: forms.Days = 6
 
-    smtp_host: Host | None = None
-    smtp_port: Port = 2525
+    smtp_host: forms.Host | None = None
+    smtp_port: forms.Port = 2525
     smtp_user: str | None = None
     smtp_password: str | None = Field(None, repr=False)
     smtp_tls: Literal["none", "starttls", "tls"] = "none"
     smtp_plain_login: Literal["refuse", "allow"] = "refuse"
-    smtp_timeout: Seconds = 300
-    mail_from: Annotated[str, AfterValidator(forms.sender)] = DEFAULT_SENDER
+    smtp_timeout: forms.Seconds = 300
+    mail_from: Annotated[str, AfterValidator(forms.sender)] = forms.DEFAULT_SENDER
     unsubscribe_secret: Annotated[str, AfterValidator(forms.unsubscribe_secrets)] | None = Field(
         None, repr=False
     )
     unsubscribe_url: Annotated[str, AfterValidator(forms.unsubscribe_url)] = (
         "https://shardpost.example/unsubscribe?client={client}"
     )
-    mail_templates: File | None = None
-    mail_language: Language | None = None
-    mail_list_id: ListId = "weekly-holdings"
-    mail_snapshot_age: Seconds = 3600
-    mail_connections: Count = 4
+    mail_templates: forms.File | None = None
+    mail_language: forms.Language | None = None
+    mail_list_id: forms.ListId = "weekly-holdings"
+    mail_snapshot_age: forms.Seconds = 3600
+    mail_connections: forms.Count = 4
     mail_rate: float | None = Field(None, gt=0, le=10**9)
     mail_attempts: Annotated[int, Field(ge=1, le=100)] = 5
     mail_refusal_share: float = Field(0.1, gt=0, le=1)
@@ -246,8 +225,8 @@ class Settings(BaseModel):
     mail_suppressed_share: float = Field(0.5, ge=0, le=1)
     on_unknown: Literal["hold", "resend"] = "hold"
     weekly_send: Annotated[str, AfterValidator(schedules.weekly_time)] = schedules.WEEKLY_SEND
-    weekly_lateness_days: Days = 3
-    weekly_first: Week | None = None
+    weekly_lateness_days: forms.Days = 3
+    weekly_first: forms.Week | None = None
     retry_first_delay: float = Field(60, ge=0, le=10**9)
     retry_factor: float = Field(2, ge=1, le=1000)
     retry_cap: float = Field(86_400, ge=0, le=10**9)
@@ -255,13 +234,13 @@ class Settings(BaseModel):
     retry_attempts: int = Field(8, ge=0, le=1000)
     retry_origins: str | None = None
     retry_fatal: str | None = "Undecodable"
-    retry_batch: Count = 1000
-    retry_flood: Count | None = None
+    retry_batch: forms.Count = 1000
+    retry_flood: forms.Count | None = None
     foreign_dead_letters: str | None = None
     alerts: Annotated[str, AfterValidator(forms.alert_urls)] | None = Field(None, repr=False)
     metrics_token: str | None = Field(None, repr=False)
     runbook: str = "docs/runbook.md#"
-    shards_per_task: Count = 4
+    shards_per_task: forms.Count = 4
 
     @property
     def bootstrap(self) -> str:

@@ -1,7 +1,7 @@
 """What the watch collects from each source; nothing is changed.
 
 Kafka as the audit finds it; how far readers are behind; the newest snapshot; run commands; tables
-and their disk. What comes out for consumers and clients is in outcomes.py.
+and their disk; dead letters, published lists and the weekly e-mail.
 """
 
 import shutil
@@ -11,15 +11,20 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from shardpost import tables
 from shardpost.alerts import history
 from shardpost.alerts.model.alert import Condition
+from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.decisions import Kind
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER
+from shardpost.errors import shown
 from shardpost.holders import countries
 from shardpost.holders.following import following
+from shardpost.holders.share_holders_topic import too_large_lists
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.lag.measure import measure
 from shardpost.lag.model.time_to_loss import LagRow
 from shardpost.locks import refused_runs
@@ -27,11 +32,17 @@ from shardpost.maintenance.stored_tables import table_sizes
 from shardpost.run_requests.model.commands import CommandState
 from shardpost.run_requests.request_client import RECENT_DECISIONS, commands_in_force, list_decided
 from shardpost.topics.model.finding import Severity
-from shardpost.values.schedules import longest_pause
+from shardpost.values.schedules import WeeklyTime, longest_pause
 from shardpost.watch.audit import audit
 from shardpost.watch.model import conditions
 from shardpost.watch.model.conditions import Observations
-from shardpost.wording import counted, duration_text
+from shardpost.weekly_email.delivery_status import WeekStatus, find_late
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.limits import MailLimits, too_many, totals, why_too_late
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week_report import status_document
+from shardpost.weekly_email.week_state import WeekState
+from shardpost.wording import counted, duration_text, some_of
 
 
 def collect_kafka(installation: Installation, now: datetime) -> Observations:
@@ -84,7 +95,7 @@ def collect_lag(installation: Installation, now: datetime) -> Observations:
     if lag.problems:
         found.unmeasured.add(LAG)
         text = "; ".join(lag.problems)
-        found.conditions.append(conditions.NOT_MEASURED.broken(LAG, text, text))
+        found.report(conditions.NOT_MEASURED, LAG, text, text)
     return found
 
 
@@ -134,7 +145,7 @@ def collect_snapshot(installation: Installation, now: datetime) -> Observations:
     found.measure("holders", counts.holders)
     found.measure("rejected_records", counts.rejected)
     for exchange, text in countries.unknown_of(installation.tables, newest).items():
-        found.conditions.append(conditions.UNKNOWN_EXCHANGE.broken(exchange, text))
+        found.report(conditions.UNKNOWN_EXCHANGE, exchange, text)
     known = newest.as_known(now)
     looked_at = newest.committed_at if known.looked_at == NEVER else known.looked_at
     age = found.age("snapshot_age_seconds", looked_at, now)
@@ -144,7 +155,7 @@ def collect_snapshot(installation: Installation, now: datetime) -> Observations:
             f"snapshot {newest.number} is of {looked_at:%Y-%m-%d %H:%M:%S} UTC, {age:.0f} s ago:"
             f" expected at most {duration_text(most)}"
         )
-        found.conditions.append(conditions.SNAPSHOT_AGE.broken("", text))
+        found.report(conditions.SNAPSHOT_AGE, "", text)
     return found
 
 
@@ -159,27 +170,25 @@ RUNS_WITHIN = timedelta(days=1)
 def collect_runs(installation: Installation, now: datetime) -> Observations:
     """Measure the commands that are in force."""
     found = Observations()
-    entries = [
-        entry for entry in commands_in_force(installation.kafka) if entry.command is not None
-    ]
-    counts = Counter(entry.command.state for entry in entries if entry.command)
+    every = commands_in_force(installation.kafka)
+    entries = [(entry, entry.command) for entry in every if entry.command is not None]
+    counts = Counter(command.state for _, command in entries)
     for state in CommandState:
         found.measure("runs", counts[state], state=str(state))
     if entries:
-        found.age("run_age_seconds", min(entry.at for entry in entries), now)
+        found.age("run_age_seconds", min(entry.at for entry, _ in entries), now)
     days = installation.settings.request_days
     decided = list_decided(installation.kafka, now, days, most=RECENT_DECISIONS)
     conflicts = [one for one in decided if one.decision.kind is Kind.CONFLICT]
     found.measure("run_conflicts", len(conflicts))
-    for entry in entries:
+    for entry, command in entries:
         if now - entry.at > RUNS_WITHIN:
-            command = entry.command
-            run = command.run_id or "a run that is not known yet" if command else ""
             text = (
-                f"{run}, accepted {entry.at:%Y-%m-%d %H:%M:%S} UTC, has not ended: expected"
+                f"{command.run_id or 'a run that is not known yet'}, accepted"
+                f" {entry.at:%Y-%m-%d %H:%M:%S} UTC, has not ended: expected"
                 f" within {duration_text(RUNS_WITHIN)}; `shardpost runs list` has all"
             )
-            found.conditions.append(conditions.RUN_AGE.broken(entry.key, text))
+            found.report(conditions.RUN_AGE, entry.key, text)
     return found
 
 
@@ -192,4 +201,154 @@ def collect_sizes(installation: Installation, _now: datetime) -> Observations:
         found.measure("table_bytes", size.bytes + size.log_bytes, table=size.table)
     if not installation.tables.is_on_store and Path(installation.tables.root).exists():
         found.measure("disk_free_bytes", shutil.disk_usage(installation.tables.root).free)
+    return found
+
+
+MOST_NAMED = 5
+
+
+def collect_letters(installation: Installation, now: datetime) -> Observations:
+    """Measure the letters that are waiting or parked."""
+    found = Observations()
+    letters = [
+        step for step in tables.letters(installation.settings, closed_since=now) if step.is_in_topic
+    ]
+    for state in OPEN:
+        steps = [step for step in letters if step.state is state]
+        found.measure("letters", len(steps), state=str(state))
+        if steps:
+            oldest = min(step.at for step in steps)
+            found.age("letter_age_seconds", oldest, now, state=str(state))
+    due = [step for step in letters if step.due is not None and step.due <= now]
+    flood = installation.settings.retry_flood
+    counts = Counter(step.fingerprint or "" for step in due)
+    # {fingerprint: due letters} of the errors that more letters have than are retried.
+    held = {
+        error: number
+        for error, number in sorted(counts.items())
+        if flood is not None and number > flood
+    }
+    found.measure("letters_held", sum(held.values()))
+    for error, number in held.items():
+        which, limit = counted(number, "due dead letter"), "(SHARDPOST_RETRY_FLOOD)"
+        texts = (f"{which} with {named} {limit}" for named in (f"the error {error}", "one error"))
+        # Whoever wrote the letter has written the class that a fingerprint begins with.
+        found.report(conditions.LETTERS_HELD, error.rpartition("-")[2], *texts)
+    due = [step for step in due if step.fingerprint not in held]
+    times = [step.due for step in due if step.due is not None]
+    seconds = found.age("letter_overdue_seconds", min(times, default=now), now)
+    most = longest_wait(installation.settings.sweep_schedule)
+    if seconds > most.total_seconds():
+        which = counted(len(due), "dead letter is", "dead letters are")
+        text = f"{which} due, one for {seconds:.0f} s: expected at most {duration_text(most)}"
+        found.report(conditions.LETTERS_OVERDUE, "", text)
+    parked = [step for step in letters if step.state is LetterState.PARKED]
+    for origin, number in sorted(Counter(step.origin_topic or "" for step in parked).items()):
+        which = f"{counted(number, 'parked dead letter')} of {origin or 'an unknown topic'}"
+        text = f"{which}: expected none"
+        found.report(conditions.LETTERS_PARKED, origin, text)
+    return found
+
+
+def collect_share_holders(installation: Installation, _now: datetime) -> Observations:
+    """Look for lists that are too large to be published."""
+    found = Observations()
+    newest = snapshots.newest(installation.tables)
+    lists = [] if newest is None else too_large_lists(installation, newest)
+    if lists:
+        sizes = [f"{shown(one.client)} ({counted(one.positions, 'position')})" for one in lists]
+        named = some_of(sizes, MOST_NAMED)
+        which = counted(len(lists), "client has a list", "clients have lists")
+        text = f"{which} too large for a record of {lists[0].largest} bytes (max.message.bytes)"
+        topic = installation.kafka.topic("share-holders")
+        found.report(conditions.LISTS_TOO_LARGE, topic, f"{text}: {named}", text)
+    return found
+
+
+# After the end of a week its audience is frozen, and after that its clients are mailed.
+EMAILS_WITHIN = timedelta(days=1)
+WEEKS_MEASURED = 2
+# A week that was not mailed is told for so many weeks: after that nobody would mail it.
+MISSING_FOR = 4
+
+
+def collect_emails(installation: Installation, now: datetime) -> Observations:
+    """Measure the weeks that were frozen last and have their audience.
+
+    And look at older ones that were in need of a person at the last look, and at weeks that ended
+    and were not frozen, once any was.
+    """
+    found = Observations()
+    frozen = FrozenWeeks(installation.tables).list_all()
+    if not frozen:
+        return found
+    _missing_weeks(found, installation, frozen, now)
+    with_audience = [week for week in frozen if week.audience_erased_at is None]
+    topic = installation.kafka.topic("weekly-emails")
+    partitions = partition_counts(installation.kafka, [topic])[topic]
+    firing = {one.condition.subject for one in history.list_firing(installation.tables)}
+    for number, week in enumerate(with_audience):
+        if number < WEEKS_MEASURED or week.week in firing:
+            state = WeekState(installation, IsoWeek.parse(week.week))
+            status = WeekStatus(state, week, partitions)
+            of_week = _collect_week(installation, week, status, now)
+            if number >= WEEKS_MEASURED:
+                of_week.measures = []
+            found.add(of_week)
+    return found
+
+
+def _missing_weeks(
+    found: Observations, installation: Installation, frozen: list[FrozenWeek], now: datetime
+) -> None:
+    known = {IsoWeek.parse(one.week) for one in frozen}
+    later = WeeklyTime.parse(installation.settings.weekly_send).later(IsoWeek.last_ended(now).end)
+    week = IsoWeek.last_ended(now - EMAILS_WITHIN - later)
+    and_later = f", and {duration_text(later)} more (SHARDPOST_WEEKLY_SEND)" if later else ""
+    for _ in range(MISSING_FOR):
+        if week > min(known) and week not in known:
+            text = (
+                f"the week ended {week.end:%Y-%m-%d} 00:00 UTC, and its audience is not frozen:"
+                f" expected within {duration_text(EMAILS_WITHIN)}{and_later};"
+                f" `shardpost email --week {week}` mails it"
+            )
+            found.report(conditions.EMAILS_MISSING, str(week), text)
+        week = week.previous
+
+
+def _collect_week(
+    installation: Installation, frozen: FrozenWeek, status: WeekStatus, now: datetime
+) -> Observations:
+    found, week = Observations(), status.week
+    # Asked first: who is `sending` then is not unknown.
+    is_sent = status.state.is_being_sent()
+    document = status_document(week, status.by_shard())
+    counts = totals(document["shards"])
+    for state, clients in counts.items():
+        found.measure("emails", clients, week=str(week), state=state)
+    if is_sent:
+        found.unmeasured.add("emails")
+        return found
+    if unknown := document["unknown"]:
+        which = counted(len(unknown), "client")
+        text = f"it is not known whether {which} got the e-mail"
+        named = f"{text}: {some_of(unknown, MOST_NAMED)}"
+        found.report(conditions.EMAILS_UNKNOWN, str(week), named, text)
+    limits = installation.values(MailLimits)
+    # Whom records concern that came after the freeze, where that is known.
+    if (late := find_late(installation, frozen)) is not None:
+        found.measure("emails_late", late.count, week=frozen.week)
+        if reason := why_too_late(limits, frozen, late.as_json()):
+            text = why_too_late(limits, frozen, late.as_json() | {"clients": ()}) or ""
+            found.report(conditions.EMAILS_LATE, frozen.week, reason, text)
+    for texts in too_many(limits, week, [document]):
+        found.report(conditions.EMAILS_FAILED, str(week), *texts)
+    if counts["open"] and now - frozen.frozen_at > EMAILS_WITHIN:
+        since = f"{frozen.frozen_at:%Y-%m-%d %H:%M} UTC"
+        text = (
+            f"{counts['open']} of {sum(counts.values())} clients are not mailed yet since the"
+            f" freeze of {since}, and no run is sending: expected none after"
+            f" {duration_text(EMAILS_WITHIN)}; `shardpost email --week {week}` goes on"
+        )
+        found.report(conditions.EMAILS_OPEN, str(week), text)
     return found

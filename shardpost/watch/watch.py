@@ -23,7 +23,7 @@ from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.locks.locks import exclusive
 from shardpost.logs import step
-from shardpost.watch import outcomes, sources
+from shardpost.watch import sources
 from shardpost.watch.model import conditions
 from shardpost.watch.model.conditions import Observations, disk_full
 
@@ -33,9 +33,9 @@ SOURCES: Sources = {
     "kafka": sources.collect_kafka,
     sources.LAG: sources.collect_lag,
     "snapshot": sources.collect_snapshot,
-    "share-holders": outcomes.collect_share_holders,
-    "letters": outcomes.collect_letters,
-    "emails": outcomes.collect_emails,
+    "share-holders": sources.collect_share_holders,
+    "letters": sources.collect_letters,
+    "emails": sources.collect_emails,
     "runs": sources.collect_runs,
     "sizes": sources.collect_sizes,
 }

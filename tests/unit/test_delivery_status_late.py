@@ -14,7 +14,7 @@ from hypothesis import settings as of_hypothesis
 from shardpost.delta import snapshots
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from shardpost.watch.outcomes import collect_emails
+from shardpost.watch.sources import collect_emails
 from shardpost.weekly_email.delivery_status import find_late
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, erased_id

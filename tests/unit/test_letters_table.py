@@ -24,7 +24,7 @@ from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
 from shardpost.topics import guards
 from shardpost.topics.creation import apply_topics
-from shardpost.watch.outcomes import collect_letters
+from shardpost.watch.sources import collect_letters
 from tests.support import decisions
 from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.installed import installed

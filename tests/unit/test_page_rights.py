@@ -20,8 +20,8 @@ from shardpost.holders.publishing import publish
 from shardpost.locks.refused_runs import noting
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity
-from shardpost.watch import outcomes
-from shardpost.watch.outcomes import collect_emails, collect_share_holders
+from shardpost.watch import sources
+from shardpost.watch.sources import collect_emails, collect_share_holders
 from shardpost.watch.watch import watch_once
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
@@ -132,7 +132,7 @@ def test_the_class_of_an_error_is_hidden_with_who_may_have_written_it(
     steps = [waits(f"orders-0-{n}", partition=0, offset=n, fingerprint=held) for n in range(2)]
     due = [replace(step, due=NOW) for step in steps]
     monkeypatch.setattr(tables, "letters", lambda *_, **__: due)
-    [found] = outcomes.collect_letters(installed(flooded), NOW).conditions
+    [found] = sources.collect_letters(installed(flooded), NOW).conditions
     assert f"with the error {held} (" in found.text
     hidden = found.without_clients()
     assert hidden.text == "2 due dead letters with one error (SHARDPOST_RETRY_FLOOD)"

@@ -30,6 +30,10 @@ class Observations:
         self.measure(name, seconds, **labels)
         return seconds
 
+    def report(self, rule: "Rule", subject: str, *texts: str) -> None:
+        """Add that a rule does not hold, of what, and what was found; and that without clients."""
+        self.conditions.append(rule.broken(subject, *texts))
+
     def add(self, other: "Observations") -> None:
         """Add all that something else found."""
         self.measures += other.measures

@@ -14,7 +14,7 @@ from shardpost.run_requests.airflow_api import AirflowRuns
 from shardpost.run_requests.dispatch import PartitionDispatch
 from shardpost.run_requests.model.requests import RequestRules
 from shardpost.settings import Settings
-from shardpost.watch.outcomes import collect_emails, collect_share_holders
+from shardpost.watch.sources import collect_emails, collect_share_holders
 from shardpost.watch.watch import watch_once
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
