@@ -34,12 +34,10 @@ SNAPSHOTS = Table(
         "positions": "open positions, of any country",
         "holders": "clients that hold",
         "held": "their positions",
-        "rejected": "so far",
         "unknown_positions": "open positions on exchanges without a country",
         "unknown_exchanges": "JSON `{exchange: open positions}`, the 1,000 largest",
         "country": "whose stock counts",
         "shards": "partitions of `share-holders`; never changes",
-        "run": "id",
         "topic_ids": "JSON `{topic: Kafka's id}`",
         "generations": "JSON `{input: times recreated}`",
         "incomplete_look": 'JSON `{"at", "ends", "read_at"}` after a look that met an open'

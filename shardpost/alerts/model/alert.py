@@ -185,9 +185,7 @@ class Silence:
 class Firing:
     """A firing condition: since when, and which channel took which alert of it.
 
-    `ended_at`: when it ended, while a channel that was told of it has not taken that. Until
-    `silenced_until` nothing is sent but its end, or that it is worse than `silenced_severity`; a
-    person did that, and said why. Once that is over, it is told again.
+    ALERTS says what its columns are. After `silenced_until` it is sent again.
     """
 
     condition: Condition
@@ -322,11 +320,9 @@ ALERTS = Table(
         "rule": "section of the runbook",
         "subject": "such as a topic or week; may be empty",
         "severity": "`loss`, `risk`, `drift`",
-        "text": "found, expected",
         "meaning": "for a client or record",
         "source": "`kafka`, `letters` …",
         "public": "text for users who may not see clients",
-        "loses_at": "if known",
         "ended_at": "while a channel has not taken the end",
         "told": "JSON: per channel, when and with which severity",
         "silenced_until": "only its end or a worse state is sent",

@@ -125,7 +125,6 @@ MEASUREMENTS = Table(
     columns("run BIGINT, at TIMESTAMP, name STRING, labels STRING, value DOUBLE"),
     comments={
         "run": "when it was measured, in seconds since 1970",
-        "at": "the same",
         "name": "metric without `shardpost_`",
         "labels": "JSON",
     },

@@ -31,7 +31,6 @@ AUDIENCES = Table(
         "email": "as of the freeze",
         "has_contact": "`clients` knew the client",
         "positions": "as in the e-mail",
-        "week": "`2026-W47`",
         "shard": "partition in `weekly-emails`",
         "language": "`Language` of the client's record",
     },
