@@ -33,6 +33,8 @@ ID = re.compile(r'<a id="([\w-]+)">')
 NAMED = re.compile(r"docs/[\w/.-]+\.md(?:#[\w-]+)?")
 DECISION = re.compile(r"\bdocs/decisions/\d{4}")
 TEST = re.compile(r"`(tests/[\w/.]+)::(\w+)`")
+QUANTITY = re.compile(r"\b\d[\d.,]*(?: to \d[\d.]*)? (?:s|MB|GB|minutes|records)\b")
+NOT_MEASURED = {"15 minutes", "20 minutes"}  # a schedule, and the tour
 
 
 @cache
@@ -101,6 +103,20 @@ def test_the_documents_are_not_longer_than_a_person_reads() -> None:
     words = {name: len((CHECKOUT / name).read_text().split()) for name in names}
     longest = sorted(words, key=words.__getitem__, reverse=True)[:5]
     assert sum(words.values()) <= WORDS, f"the longest: {longest}"
+
+
+def test_what_the_readme_measures_is_on_the_page_of_measurements() -> None:
+    found = set(QUANTITY.findall((CHECKOUT / "README.md").read_text())) - NOT_MEASURED
+    measured = " ".join((CHECKOUT / "docs" / "performance.md").read_text().split())
+    assert len(found) > 5
+    assert {quantity for quantity in found if quantity not in measured} == set()
+
+
+def test_each_claim_of_the_readme_has_a_section_that_names_tests() -> None:
+    readme = (CHECKOUT / "README.md").read_text()
+    sections = (CHECKOUT / "docs" / "guarantees.md").read_text().split("\n## ")[1:]
+    assert readme.count("docs/guarantees.md#") == len(sections)
+    assert [section for section in sections if not TEST.search(section)] == []
 
 
 def test_each_page_is_in_the_index() -> None:
