@@ -17,13 +17,8 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Record
 from shardpost.projection import Form, Projections, remove
 from shardpost.weekly_email.ledger_topic import SHARDS_READ_AT_ONCE, entry_of
-from shardpost.weekly_email.model.ledger import (
-    WEEK_BYTES,
-    WHY_UNKNOWN,
-    DeliveryState,
-    erased_id,
-    ledger_id,
-)
+from shardpost.weekly_email.model.ledger import WEEK_BYTES, DeliveryState, erased_id, ledger_id
+from shardpost.weekly_email.model.ledger_index import WHY_UNKNOWN
 
 Answer = TypeVar("Answer")
 

@@ -29,13 +29,13 @@ from shardpost.weekly_email.model.ledger import (
     DeliveryState,
     LedgerEntry,
     LedgerId,
-    LedgerIndex,
     WeekClosedError,
     closed_counts,
     closed_key,
     decode,
     is_of_week,
 )
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
 
 SHARDS_READ_AT_ONCE = 8

@@ -14,7 +14,8 @@ from heapq import heappop, heappush
 from shardpost.errors import shown, single_line
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_context import LONGEST_NAME
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, LedgerIndex
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.retry import (
     Final,
     LeaveOpen,

@@ -16,7 +16,8 @@ from shardpost.holders.spark.held_positions import unsubscribed_since
 from shardpost.weekly_email.email_job import ResendPolicy
 from shardpost.weekly_email.model.email_context import ComposeError, EmailContext
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, LedgerIndex, Written
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, Written
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.mail_rendering import TemplateError
 from shardpost.weekly_email.model.message import Mail, compose, message_id
 from shardpost.weekly_email.model.recipient import (

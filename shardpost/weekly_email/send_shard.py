@@ -21,7 +21,8 @@ from shardpost.kafka.transactions import TransactionError
 from shardpost.weekly_email.email_job import ResendPolicy
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_context import EmailContext
-from shardpost.weekly_email.model.ledger import LedgerEntry, LedgerIndex, sending_to_unknown
+from shardpost.weekly_email.model.ledger import LedgerEntry
+from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.retry import RateLimit
 from shardpost.weekly_email.model.server_health import Refusal, open_clients_error
 from shardpost.weekly_email.model.week import IsoWeek

@@ -25,7 +25,8 @@ from shardpost.kafka.transactions import TransactionError
 from shardpost.topics import guards
 from shardpost.weekly_email import week_state
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, LedgerId, LedgerIndex
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, LedgerId
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import PAUSED_WEEKS, LedgerMark, PausedWeek
 from shardpost.weekly_email.week_state import WeekState

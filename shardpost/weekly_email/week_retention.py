@@ -36,13 +36,8 @@ from shardpost.topics import guards
 from shardpost.weekly_email import dry_runs, week_state
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
-from shardpost.weekly_email.model.ledger import (
-    CLOSED_STATES,
-    DeliveryState,
-    LedgerIndex,
-    closed_value,
-    sending_to_unknown,
-)
+from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState, closed_value
+from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import CLOSED_WEEKS, ClosedWeek, audience_table
 from shardpost.weekly_email.week_state import LOCKS, WeekState, compacted_ledger

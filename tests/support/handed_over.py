@@ -14,7 +14,8 @@ from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.email_job import ResendPolicy
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, LedgerIndex
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.own_templates import TemplateSettings, templates_of

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from shardpost.weekly_email.email_job import ResendPolicy
 from shardpost.weekly_email.model.email_context import EmailContext, Sender
-from shardpost.weekly_email.model.ledger import LedgerIndex
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.send_plan import SendPlan, nobody_unsubscribed
 

@@ -16,7 +16,8 @@ from shardpost.settings import Settings
 from shardpost.weekly_email import week_status
 from shardpost.weekly_email.delivery_status import WeekStatus
 from shardpost.weekly_email.limits import totals
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerIndex
+from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.outcomes import PROGRESS_SECONDS, Progress
 from shardpost.weekly_email.week_status import KeptStatuses, Totals, find_week, known_weeks

@@ -14,12 +14,11 @@ from shardpost.weekly_email.ledger_projection import LEDGER, counts_of, listed, 
 from shardpost.weekly_email.model.ledger import (
     DeliveryState,
     LedgerEntry,
-    LedgerIndex,
     decode,
     erased_id,
     ledger_id,
-    sending_to_unknown,
 )
+from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.plain_ledger import fold
 

@@ -18,7 +18,8 @@ from shardpost.holders.model.view_tables import CLIENTS
 from shardpost.settings import Settings
 from shardpost.weekly_email.dry_runs import DryRunList
 from shardpost.weekly_email.email_job import ResendPolicy
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, LedgerIndex
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.send_plan import (
     MailToSend,

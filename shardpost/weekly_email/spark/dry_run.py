@@ -24,12 +24,8 @@ from shardpost.weekly_email.dry_runs import (
     text_lines,
 )
 from shardpost.weekly_email.ledger_topic import ShardLedger
-from shardpost.weekly_email.model.ledger import (
-    HANDED_OVER,
-    DeliveryState,
-    LedgerIndex,
-    sending_to_unknown,
-)
+from shardpost.weekly_email.model.ledger import HANDED_OVER, DeliveryState
+from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.prepared_week import PreparedWeek
 from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan
