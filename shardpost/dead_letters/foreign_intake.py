@@ -1,4 +1,4 @@
-"""Taking in the dead letters of other frameworks: each record once, by its offset.
+"""Intake of the dead letters of other frameworks: each record once, by its offset.
 
 One transaction holds the letters and the offsets up to which they were taken, in the group
 `shardpost-intake`, with the id of the topic as metadata. A producer for each partition fences older
@@ -7,8 +7,8 @@ ones before the offset is read.
 A foreign topic may be missing until its first failure, be truncated by its retention, or be deleted
 and recreated. None of that stops a sweep; what is missing is reported as a gap.
 
-An error after the intake names its gaps and the letters that were parked: these are committed by
-then, and no later sweep finds them again.
+An error after the intake names its gaps and the parked letters: these are committed, and no later
+sweep reports them again.
 """
 
 import logging
@@ -46,15 +46,14 @@ from shardpost.values.retry_settings import split_names
 log = logging.getLogger(__name__)
 
 GROUP = "shardpost-intake"
-# Lines of what needs a person in one error; the log has them all.
+# The most lines about what needs a person in one error; the log has all.
 MOST_NAMED = 20
 
 
 class LostLettersError(ShardpostError):
-    """A sweep failed after it had found that letters were deleted unread.
+    """A sweep failed after it found letters deleted unread, which nothing else shows later.
 
-    Nothing else shows that afterwards. By exit code 3, Airflow does not repeat the sweep before
-    somebody is alerted; the next sweep goes on.
+    With exit code 3, Airflow alerts before it retries the sweep; the next sweep continues.
     """
 
     exit_code = NEEDS_ATTENTION
@@ -62,7 +61,7 @@ class LostLettersError(ShardpostError):
 
 @contextmanager
 def naming(result: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
-    """Add to an error what the result so far has that needs a person; gaps come first."""
+    """Add to an error what needs a person in the result so far, gaps first."""
     try:
         yield
     except Exception as error:
@@ -116,7 +115,7 @@ def take_in(installation: Installation, routes: Routes, now: datetime) -> Intake
         leaders = partition_leaders(installation.kafka, foreign)
         for topic in sorted(foreign):
             if topic not in leaders:
-                log.info("%s: no such topic (yet): nothing is taken in from it", topic)
+                log.info("%s: the topic does not exist (yet): nothing is taken in from it", topic)
             for number, has_leader in leaders.get(topic, {}).items():
                 source = TopicPartition(topic, number)
                 if not has_leader:
@@ -139,15 +138,15 @@ def _take_in_partition(run: _Run, source: TopicPartition) -> None:
         installation,
         "intake",
         source,
-        fenced=f"fenced: a newer sweep takes in {source}; this one stops",
-        failed=f"{source}: its letters cannot be taken in ({{reason}}): sweep again when Kafka is"
+        fenced=f"fenced: a newer sweep takes in {source}; this sweep stops",
+        failed=f"{source}: cannot take in its letters ({{reason}}): sweep again when Kafka is"
         " available",
     )
     with closing(writer), closing(installation.kafka.consumer(GROUP)) as reader:
         writer.open()
-        # Nobody else changes it: older writers are fenced.
+        # No other writer changes it: older ones are fenced.
         committed = offsets.committed_offsets(installation.kafka, reader, [source]).get(source)
-        # After what was taken: nobody can have taken more than there is.
+        # Read after the taken offsets, which can never be beyond the end.
         marks = offsets.watermark_of(installation.kafka, source, committed=True)
         start, gaps = next_offset(source, committed, topic_id, marks)
         for gap in gaps:
@@ -160,8 +159,8 @@ def _take_in_partition(run: _Run, source: TopicPartition) -> None:
             _write(run, writer, letters, ends)
             until = ends[-1].offset
         if until is None or until < marks[1]:
-            # Kafka forgets offsets that are not committed again. Markers of transactions may lie
-            # behind the last record: were they deleted, that would look like a gap.
+            # Kafka expires offsets that are not committed again. Transaction markers may follow the
+            # last record: their deletion would look like a gap.
             writer.write([], Consumed(reader, source, marks[1], topic_id))
     if taken := run.intake.taken_in - before:
         log.info("%s: %d letters taken in", source, taken)

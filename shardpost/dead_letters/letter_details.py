@@ -30,15 +30,15 @@ from shardpost.kafka.reading import read_one, read_to_end, record_of
 from shardpost.kafka.records import Record
 from shardpost.kafka.topic_metadata import partition_counts
 
-# How far the times of what one transaction wrote may be from each other.
+# The largest time difference between records of one transaction.
 CLOCKS_DIFFER = timedelta(minutes=10)
-# The state of a letter that was waiting or parked in a topic that was deleted and recreated.
+# The state of a waiting or parked letter whose topic was deleted and recreated.
 LOST = "lost"
 
 
 @dataclass(frozen=True)
 class LetterDetails:
-    """One letter; `record` is the newest with its value, None if Kafka has none any more."""
+    """One letter; `record` is the newest record with its value, None if Kafka no longer has it."""
 
     letter_id: str
     state: str | None
@@ -50,7 +50,7 @@ class LetterDetails:
     def as_json(self) -> dict[str, Any]:
         """Return the form of `letters show --json`.
 
-        Bytes that are not UTF-8 are given in base64, with that word before them.
+        Bytes that are not UTF-8 are in base64, prefixed with that word.
         """
         record = self.record
         headers = record.headers if record else []
@@ -86,7 +86,7 @@ def describe(installation: Installation, letter_id: str) -> LetterDetails:
     is_known = not all(step.is_by_hand for step in steps)
     if not is_known and record is None:
         raise NotFoundError(
-            f"no letter {shown(letter_id)}: `shardpost letters list` lists those known"
+            f"no letter {shown(letter_id)}: `shardpost letters list` lists the known letters"
         )
     return LetterDetails(
         letter_id,
@@ -99,9 +99,9 @@ def describe(installation: Installation, letter_id: str) -> LetterDetails:
 
 
 def newest_record(kafka: Kafka, steps: Sequence[Step], generations: Generations) -> Record | None:
-    """Return the last record with a value that the steps of a letter are of, parked ones first.
+    """Return the last record with a value among a letter's steps, parked ones first.
 
-    None if Kafka has none of them any more. Each is read by its place: topics may be long.
+    None if Kafka no longer has any. Each is read by its offset: topics may be long.
     """
     store = kafka.topic("dead-letters")
     there = [
@@ -128,7 +128,7 @@ def text_or_base64(raw: str | bytes | None) -> str | None:
 
 
 def _decisions(kafka: Kafka, letter_id: str, steps: Sequence[Step]) -> Iterator[Decision]:
-    """Yield the decisions about a letter, in order; their key is that of the parking lot."""
+    """Yield the decisions about a letter in order; their key is that in the parking lot."""
     decided = (LetterState.REDRIVEN, LetterState.DISCARDED)
     times = [step.at for step in steps if step.state in decided and not step.is_by_hand]
     topic = kafka.topic("decisions")
@@ -141,9 +141,9 @@ def _decisions(kafka: Kafka, letter_id: str, steps: Sequence[Step]) -> Iterator[
 
 
 def _retries(installation: Installation, letter_id: str, steps: Sequence[Step]) -> Iterator[Record]:
-    """Yield the retries of a letter that Kafka has, in order; they are placed by the original key.
+    """Yield a letter's retries that are still in Kafka, in order, in the original key's partition.
 
-    None if no step says where the letter came from: then it was never retried.
+    Nothing if no step has the letter's origin: then it was never retried.
     """
     origin = next((step for step in steps if step.origin_offset is not None), None)
     if origin is None or origin.origin_topic is None:
@@ -162,10 +162,9 @@ def _retries(installation: Installation, letter_id: str, steps: Sequence[Step]) 
 def _written_about(
     kafka: Kafka, partition: TopicPartition, times: Collection[datetime]
 ) -> Iterator[Record]:
-    """Yield the records of a partition that were written about those times, each once.
+    """Yield the records of a partition written around those times, each once.
 
-    What belongs to a step is in one transaction with it, and has its time, but for the clocks of
-    who writes and of the broker.
+    Records of a step are in its transaction and have its time, apart from clock differences.
     """
     read_up_to = 0
     for at in sorted(times):

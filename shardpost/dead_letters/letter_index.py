@@ -1,13 +1,11 @@
-"""All letters as one file of Arrow, a row each: what a page of a million of them is read from.
+"""All letters as one Arrow file with a row each, from which pages of a million letters are read.
 
-The file is a cache in the home of the machine that asks, by the version of the table: it is made
-of the table, in a few seconds for a million letters, whenever too much has changed since. What has
-changed a little, and what the topics have after the table, is folded into its rows at each
-question, by the same rules (letter_history.py). It is mapped into memory, so many processes share
-it.
+The file is a cache in the machine's home for a version of the table: it is rebuilt from the table,
+in a few seconds for a million letters, when too much has changed. Smaller changes, and records
+after the table, are folded into its rows at each query, by the same rules (letter_history.py). It
+is mapped into memory and shared by processes.
 
-It has no text of errors, which may be a contact that is erased: those are read from the table by
-their places.
+It has no error texts, which may contain an erased contact: they are read from the table.
 """
 
 import json
@@ -42,22 +40,22 @@ log = logging.getLogger(__name__)
 
 FOLDER = "letter-index"
 _META = b"shardpost"
-# So many steps are added to the file's rows, and so many errors are looked up by their places.
+# The most steps merged into the file's rows, and the most errors looked up one by one.
 FEW = 20_000
-# With so many changes since, the file is made anew beside the questions.
+# With more changes than this, the file is rebuilt in the background.
 MANY_CHANGES = 2_000
-# Of more rows it is made by a process of its own, which gives its memory back.
+# With more rows than this, a child process builds it, which frees its memory.
 MANY_ROWS = 200_000
-# How long one waits for another that makes it: a million letters take some seconds.
+# How long to wait for another process that builds it: a million letters take seconds.
 WAIT_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
 class LetterIndex:
-    """The letters as rows of SCHEMA, newest first, of which those with a true `mask` count.
+    """The letters as rows of SCHEMA, newest first; those with a true `mask` count.
 
-    `errors` are the texts that the table does not have yet, by their places; `unread` is how many
-    records of the topics are not among these: too many for one question, a sweep reads them.
+    `errors` are texts not yet in the table; `unread` is the number of topic records not included:
+    too many for one query, left to a sweep.
     """
 
     rows: pa.Table
@@ -67,14 +65,14 @@ class LetterIndex:
 
 
 class KeptIndex:
-    """The index that was asked for last; who asks again gives it again."""
+    """The index that was requested last, to be passed to the next request."""
 
     def __init__(self) -> None:
         self.making = threading.Lock()
         self._last: tuple[object, LetterIndex] | None = None
 
     def get(self, of: object, make: Callable[[], LetterIndex]) -> LetterIndex:
-        """Return it, if it is of the same records; else make it."""
+        """Return it if the records are the same, else build it."""
         last = self._last
         if last is None or last[0] != of:
             last = self._last = of, make()
@@ -84,20 +82,20 @@ class KeptIndex:
 def open_index(
     installation: Installation, kept: KeptIndex, *, most_unread: int | None = None
 ) -> LetterIndex:
-    """Return all letters as they are now, by the table and what the topics have after it.
+    """Return all letters as of now, from the table and the records after it.
 
-    Without the latter where that is more than `most_unread` records.
+    Those are left out if there are more than `most_unread`.
     """
     table, progress = table_now(installation)
     found = _changes(installation, table, progress)
     if table is not None and found is None:
         with kept.making:
-            if _changes(installation, table, progress) is None:  # no other thread has made it
+            if _changes(installation, table, progress) is None:  # no other thread has built it
                 (_make_in_process if _row_count(table) > MANY_ROWS else make)(installation)
         table, progress = table_now(installation)
         found = _changes(installation, table, progress)
     if found is None:
-        raise ShardpostError("the table of letters was changed while it was read: ask again")
+        raise ShardpostError("the table of letters was changed while it was read: try again")
     base, newer = found
     if len(newer) > MANY_CHANGES and kept.making.acquire(blocking=False):
         given = installation, kept.making
@@ -125,7 +123,7 @@ def _changed(
     progress: TableProgress,
     unread: int,
 ) -> LetterIndex:
-    """Return the rows of the file with the steps since, and those that the table has not read."""
+    """Return the file's rows merged with later steps, and those not yet in the table."""
     new = [*letters_table.not_in_table(installation, progress)]
     rows, mask = with_changes(base, [*newer, *new], progress.generations)
     errors = {place_of(step): step.error for step in new if step.error}
@@ -136,7 +134,7 @@ def _made_beside(installation: Installation, making: threading.Lock) -> None:
     try:
         _make_in_process(installation)
     except Exception:
-        log.warning("the index of letters was not made anew", exc_info=True)
+        log.warning("the index of letters was not rebuilt", exc_info=True)
     finally:
         making.release()
 
@@ -147,7 +145,7 @@ def _make_in_process(installation: Installation) -> None:
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
         said = harmless(done.stderr.strip().rpartition("\n")[2])
-        raise ShardpostError(f"the index of letters could not be made: {said}")
+        raise ShardpostError(f"the index of letters could not be built: {said}")
 
 
 def _path(files: Files, table: DeltaTable) -> Path:
@@ -157,7 +155,7 @@ def _path(files: Files, table: DeltaTable) -> Path:
 def _changes(
     installation: Installation, table: DeltaTable | None, progress: TableProgress
 ) -> tuple[pa.Table, Sequence[Step]] | None:
-    """Return the file's rows and what came since; None if it is not a beginning of this table."""
+    """Return the file's rows and the changes since; None if it is not from this table."""
     if table is None:
         return SCHEMA.empty_table(), []
     try:
@@ -196,7 +194,7 @@ def _steps_since(
 
 
 def _write(path: Path, rows: pa.Table) -> None:
-    """Write the file; who reads the one before it goes on reading that."""
+    """Write the file; readers of the previous file keep it open."""
     own = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
     try:
         with pa.OSFile(str(own), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
@@ -204,13 +202,13 @@ def _write(path: Path, rows: pa.Table) -> None:
         own.replace(path)
     finally:
         own.unlink(missing_ok=True)
-    for other in path.parent.glob("*.arrow"):  # of a table that was made anew
+    for other in path.parent.glob("*.arrow"):  # of a recreated table
         if other != path:
             other.unlink(missing_ok=True)
 
 
 def error_texts(tables: Tables, index: LetterIndex, places: Collection[Place]) -> dict[Place, str]:
-    """Return the texts of errors by their places, of those that are there."""
+    """Return the existing error texts by their places."""
     found = {place: index.errors[place] for place in places if place in index.errors}
     asked = {place for place in places if place not in found}
     if not asked or not exists(tables, DEAD_LETTERS):
@@ -227,9 +225,9 @@ def error_texts(tables: Tables, index: LetterIndex, places: Collection[Place]) -
 
 
 def _of_places(asked: Collection[Place]) -> str:
-    """Return an SQL condition of rows at these places, and of some more.
+    """Return an SQL condition that matches rows at these places, and some more.
 
-    It is answered sooner than one that compares each row with each place.
+    It is faster than one that compares each row with each place.
     """
     columns = ((text_literal(topic), *map(str, numbers)) for topic, *numbers in asked)
     sets = (", ".join(sorted({*values})) for values in zip(*columns, strict=True))
@@ -241,7 +239,7 @@ def _of_places(asked: Collection[Place]) -> str:
 
 
 def make(installation: Installation) -> None:
-    """Make the file of the table as it is now, unless another process just has."""
+    """Build the file from the current table, unless another process just did."""
     lock, what = "letter_index", "the index of letters"
     with exclusive_here(installation.files, lock, what, wait=WAIT_SECONDS):
         table, progress = table_now(installation)

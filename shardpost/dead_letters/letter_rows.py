@@ -1,7 +1,7 @@
-"""Letters as rows of Arrow, one each: its newest step, and where its newest failure is.
+"""Letters as Arrow rows: the newest step, and the place of the newest failure.
 
-Millions of steps are folded column by column; those that few letters have in common with others,
-and what has changed since, step by step as letter_history.py does. Both say the same.
+Millions of steps are folded column by column; the few that depend on other letters, and recent
+changes, step by step as in letter_history.py. Both give the same result.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ _FIELDS = {one.name: one for one in SCHEMA}
 # Where the record of an error is: topic, generation, partition, offset.
 Place = tuple[str, int, int, int]
 
-# The order of a letter's steps, as Step.order has it, in one number: no offset reaches 2^48.
+# The order of a letter's steps, like Step.order, as one number: offsets are below 2^48.
 _ORDER = f'CAST({letters_table.STAGE} AS BIGINT) * {1 << 48} + "offset"'
 _PLAIN = f"""
 SELECT {", ".join(f'"{name}"' for name in STEP_COLUMNS)}, {_ORDER} AS place
@@ -48,7 +48,7 @@ WITH own AS (
 )
 SELECT id FROM own
 UNION SELECT regexp_replace(id, '~[^~]*$', '') FROM own WHERE strpos(id, '~') > 0"""
-# Of a letter that has another key, later steps, such as its parking, do not name that any more.
+# For a letter with another key, later steps such as parking no longer have that key.
 _WITH_DEPENDENT = """
 SELECT dead_letters.id FROM dead_letters LEFT SEMI JOIN odd_names ON dead_letters.id = odd_names.id
 UNION SELECT dead_letters.id FROM dead_letters
@@ -56,14 +56,14 @@ LEFT SEMI JOIN odd_names ON dead_letters.key = odd_names.id"""
 _STEPS_OF_ODD = f"""
 SELECT {letters_table.STEP} FROM dead_letters WHERE id IN (SELECT id FROM odd)"""  # noqa: S608
 _NOT_ODD = " AND NOT EXISTS (SELECT 1 FROM odd WHERE odd.id = dead_letters.id)"
-# The fingerprint of an error without text, which is none.
+# The fingerprint of an error without text.
 _NO_ERROR = "error-00000000"
 
 
 def letters_of(installation: Installation, version: int, generations: Generations) -> pa.Table:
     """Return the letters of one version of the table, newest first.
 
-    Column by column, but for those of odd names, which are folded step by step.
+    Folded column by column, except for odd names, which are folded step by step.
     """
     opened = OpenedTables(installation.tables, {DEAD_LETTERS: version})
     of_odd = odd_steps(opened, installation.settings.retry_rules, generations)
@@ -75,11 +75,11 @@ def letters_of(installation: Installation, version: int, generations: Generation
 
 
 def odd_steps(opened: OpenedTables, rules: RetryRules, generations: Generations) -> list[Step]:
-    """Return all steps of the names whose letter does not follow from their own steps alone.
+    """Return all steps of names whose letter does not follow from their own steps alone.
 
-    These are of deleted topics, of tombstones written by hand, and names that depend on others,
-    since their letters lie in another partition than their keys'. There are few, unless somebody
-    has removed many by hand: so their names stay in tables of the engine, which joins them.
+    These are steps of deleted topics, tombstones written by hand, and names of misplaced letters,
+    which depend on others. There may be many if somebody removed many letters by hand, so the names
+    are joined in the engine's tables.
     """
     opened.keep("odd_names", _ODD_NAMES.format(is_past=letters_table.is_past(generations)))
     opened.keep("odd", _WITH_DEPENDENT)
@@ -146,7 +146,7 @@ def _newest_first(at: pa.ChunkedArray, ids: pa.ChunkedArray) -> pa.Array:
 def with_changes(
     base: pa.Table, changed: Sequence[Step], generations: Generations
 ) -> tuple[pa.Table, pa.ChunkedArray]:
-    """Return the rows of letters that have changed before those of the file, and which count."""
+    """Return the rows of changed letters before those of the file, and which rows count."""
     names = {step.id for step in changed}
     names |= {name.rpartition("~")[0] for name in names if "~" in name}
     names |= {f"{step.id}~{step.partition}" for step in changed}
@@ -184,9 +184,9 @@ def folded(steps: Iterable[Step], generations: Generations) -> pa.Table:
 
 
 def steps_of(rows: pa.Table) -> Iterator[Step]:
-    """Yield the newest step of each letter, and before it its newest failure where that is another.
+    """Yield the newest step of each letter, preceded by its newest failure if different.
 
-    The error of a failure is not there: a text that is not empty stands for it.
+    The error of a failure is replaced by a placeholder text.
     """
     columns = [python_values(rows[name]) for name in SCHEMA.names]
     for values in zip(*columns, strict=True):

@@ -1,10 +1,10 @@
-"""The topics of letters: where records go, what they hold, and how far the table has read them.
+"""The topics of letters, and how far the table has read them.
 
 How far the table `dead_letters` has read a partition is kept in the table's log, as the version of
 an application transaction (Delta's `txn` action). Each topic of a name is a *generation*: 0 is the
-one that the table began with, and one that was deleted and recreated is the next. The same holds
-for one that ends before what was read of it. Offsets of another generation say nothing about this
-one, which is read from its beginning.
+one that the table began with; a topic that was deleted and recreated, or that ends before the
+offsets read, is the next. Offsets of another generation do not apply to this one, which is read
+from its beginning.
 
 | application | its version |
 | --- | --- |
@@ -37,8 +37,8 @@ from shardpost.topics.declared import PRODUCED_BYTES
 class TableProgress:
     """How far the table has read the current topics.
 
-    `generations` is that of each topic, `next_offsets` are where the table continues in each
-    partition, `transactions` are to be committed with all that is unread, even if that is nothing.
+    `generations` has each topic's, `next_offsets` is where the table continues in each partition,
+    `transactions` are to be committed with all unread records, even if there are none.
     """
 
     store: str
@@ -52,9 +52,9 @@ class TableProgress:
 def read_progress(
     kafka: Kafka, table: DeltaTable | None, counts: Mapping[str, int]
 ) -> TableProgress:
-    """Return what the opened version of a table has read, and which committed offsets it has not.
+    """Return which offsets the opened version of a table has read, and which it has not.
 
-    What is appended to that version is then appended once. `counts` has the partitions of both
+    Steps appended to that version are then appended once. `counts` has the partitions of both
     topics.
     """
     topics = _topics(kafka)
@@ -80,14 +80,14 @@ def read_progress(
 
 
 def table_now(installation: Installation) -> tuple[DeltaTable | None, TableProgress]:
-    """Return the table as it is now, None if there is none, with what `read_progress` says."""
+    """Return the current table, or None, with its `read_progress`."""
     is_there = exists(installation.tables, DEAD_LETTERS)
     table = open_table(installation.tables, DEAD_LETTERS) if is_there else None
     return table, read_progress(installation.kafka, table, partitions(installation.kafka))
 
 
 def current_progress(installation: Installation) -> TableProgress:
-    """Return what the table has read so far, and which committed offsets it has not."""
+    """Return which committed offsets the table has read so far, and which it has not."""
     return table_now(installation)[1]
 
 
@@ -97,15 +97,15 @@ def partitions(kafka: Kafka) -> dict[str, int]:
 
 
 def next_offsets(installation: Installation) -> dict[TopicPartition, int]:
-    """Return the next offset that the table reads of each partition; {} if there is no table."""
+    """Return the next offset to read in each partition; {} without a table."""
     is_there = exists(installation.tables, DEAD_LETTERS)
     return current_progress(installation).next_offsets if is_there else {}
 
 
 def not_visible(kafka: Kafka) -> list[OffsetRange]:
-    """Return the offsets of dead-letters and parking-lot after an open transaction.
+    """Return the offsets of dead-letters and parking-lot behind an open transaction.
 
-    Nobody can read what is there before that transaction ends.
+    They cannot be read before that transaction ends.
     """
     counts = partitions(kafka)
     high = ends_of(offsets.watermarks(kafka, counts, committed=False))
@@ -144,7 +144,7 @@ def _generation(
 ) -> int:
     """Return the generation of the current topic.
 
-    A broker that gives no ids recreates no topic, as far as can be known.
+    For a broker without topic ids, topics are assumed to be never recreated.
     """
     newest = _version(table, _generation_name(topic))
     current = newest or 0

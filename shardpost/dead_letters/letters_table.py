@@ -1,8 +1,8 @@
-"""The table `dead_letters`: what it says of letters, and how the steps of records are appended.
+"""The table `dead_letters`: reading letters, and appending the steps of records.
 
-Questions are answered from the table and from the records that it has not read yet, so the answers
-are right also before the first sweep. Steps are appended for exact offsets, which are committed
-with them: what an interrupted sweep did not append, the next one does.
+Queries use the table and the records not yet in it, so that they are right even before the first
+sweep. Steps are appended for exact offsets, committed with them: the next sweep appends what an
+interrupted one did not.
 """
 
 import uuid
@@ -40,23 +40,23 @@ from shardpost.values.retry_settings import RetryRules
 from shardpost.wording import counted
 
 SCHEMA = arrow_schema(DEAD_LETTERS)
-# For so many days old versions of the table stay readable.
+# For this many days old versions of the table remain readable.
 KEEP_DAYS = 7
 
 STEP = (
     'id, state, attempt, at, topic, "partition", "offset", origin_topic, error, fingerprint,'
     " delayed_from, jitter, generation, key, origin_key"
 )
-# Its place in the order of a letter's life, as Step.order has it, but for the offset.
+# Its place in the order of a letter's life, like Step.order without the offset.
 STAGE = "attempt * 3 + CASE state WHEN 'waiting' THEN 0 WHEN 'retried' THEN 1 ELSE 2 END"
-# Up to so many offsets are read in this process: sooner than Spark would start its tasks.
+# Up to this many offsets are read in this process: faster than starting Spark tasks.
 FEW_OFFSETS = 20_000
 # Steps that are converted to Arrow at a time.
 PART_ROWS = 10_000
 # The maintenance writes one version a week.
 MOST_CONFLICTS = 2
 
-# Calls a function for each group of ranges, in a Spark task each; returns what these return.
+# Calls a function for each group of ranges in its own Spark task; returns the results.
 InTasks = Callable[
     [Callable[[Sequence[OffsetRange]], AddAction | None], Sequence[Sequence[OffsetRange]]],
     Iterable[AddAction | None],
@@ -75,15 +75,15 @@ def steps_where(
 
 
 def letters_named(installation: Installation, names: Collection[str]) -> dict[str, Step]:
-    """Return the newest step of each letter that has one of these names.
+    """Return the newest step of each letter with one of these names.
 
-    ShardpostError where the table has not read so much that this would take long.
+    Raises ShardpostError if too many records are not yet in the table.
     """
     progress = current_progress(installation)
     if total_size(progress.unread) > FEW_OFFSETS:
         raise ShardpostError(
             f"{counted(total_size(progress.unread), 'record')} of letters were written since the"
-            " last sweep: what became of these is known after the next one"
+            " last sweep: their states are known after the next sweep"
         )
     named = ", ".join(map(text_literal, sorted(names))) or "''"
     old = steps_where(installation, f"id IN ({named}) OR attempt IS NULL")
@@ -137,8 +137,8 @@ def open_table(tables: Tables) -> DeltaTable:
 def catch_up(installation: Installation, counts: Mapping[str, int], in_tasks: InTasks = map) -> int:
     """Append the steps of all offsets that the table does not have; return how many offsets.
 
-    `counts` has the partitions of both topics. Tries again where the maintenance of the tables has
-    committed a version meanwhile; VersionExistsError if that happens again and again.
+    `counts` has the partitions of both topics. Retries if the maintenance of the tables committed a
+    version meanwhile; raises VersionExistsError if that keeps happening.
     """
 
     def once() -> int:
@@ -157,11 +157,11 @@ def append(
 ) -> None:
     """Append the steps of offsets that the table does not have.
 
-    In the same version, small files of earlier sweeps are merged where there are many.
-    VersionExistsError if another writer has committed since the table was opened.
+    The same version merges small files of earlier sweeps if there are many. Raises
+    VersionExistsError if another writer committed since the table was opened.
     """
     version = table.version()
-    folder = f"{version + 1:08d}-{uuid.uuid4()}"  # an interrupted run leaves one of another name
+    folder = f"{version + 1:08d}-{uuid.uuid4()}"  # an interrupted run leaves a file of another name
     added, old = parquet_files.merge_small(installation.tables, DEAD_LETTERS, version, folder)
     groups = [progress.unread] if in_tasks is map else [[range_] for range_ in progress.unread]
     write = partial(_write_steps, installation, replace(progress, unread=[]), folder)
@@ -196,12 +196,12 @@ def as_rows(steps: Sequence[Step]) -> pa.Table:
 
 
 def steps_in(found: Iterable[dict[str, Any]], rules: RetryRules) -> list[Step]:
-    """Return the steps that rows of STEP are."""
+    """Return rows of STEP as steps."""
     return [Step(**(row | {"state": LetterState(row["state"])})).by(rules) for row in found]
 
 
 def not_in_table(installation: Installation, progress: TableProgress) -> Iterator[Step]:
-    """Yield the steps that the topics have after the table."""
+    """Yield the steps in the topics that are not yet in the table."""
     return _steps_of(installation, progress, progress.unread)
 
 

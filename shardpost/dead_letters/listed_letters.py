@@ -1,7 +1,7 @@
-"""Letters as they are listed: which are chosen, in groups, over time, and a page of them.
+"""Lists of letters: filters, groups, counts over time, and pages.
 
-By the rows of letter_index.py, column by column: of a million letters only those of one page become
-values of Python.
+They work on the rows of letter_index.py, column by column: of a million letters only one page
+becomes Python values.
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ from shardpost.dead_letters.model.retry_policy import delay
 from shardpost.delta.query import python_values
 from shardpost.installation import Installation
 
-# Counts over time are by days where there are more hours than that.
+# Counts over time are per day if there are more hours than this.
 MOST_HOURS = 96
 _OF_DELAY = ("origin", "attempt", "jitter", "age")
 
@@ -44,14 +44,14 @@ class LetterGroup:
 
 @dataclass(frozen=True)
 class ListedLetters:
-    """The letters that filters choose, newest first: the rows of the index where that is true."""
+    """The letters selected by filters, newest first, as a mask over the index's rows."""
 
     installation: Installation
     index: LetterIndex
     chosen: pa.ChunkedArray
 
     def before(self, ends: Mapping[int, int]) -> "ListedLetters":
-        """Return those that lie before these ends of the partitions of their topic."""
+        """Return those before these end offsets of their topic's partitions."""
         partitions, offsets = (self.index.rows[name] for name in ("partition", "offset"))
         most = range(1 + (pc.max(partitions).as_py() or 0))
         end = pa.array([ends.get(number, 0) for number in most], pa.int64())
@@ -60,11 +60,11 @@ class ListedLetters:
 
     @cached_property
     def total(self) -> int:
-        """How many there are."""
+        """The number of letters."""
         return pc.sum(self.chosen).as_py() or 0
 
     def due(self, now: datetime) -> int:
-        """Return how many waiting letters are due."""
+        """Return the number of waiting letters that are due."""
         origins, names = self._codes("origin_topic")
         of = [self._column(name) for name in ("attempt", "jitter", "delayed_from")]
         age = pc.microseconds_between(of.pop(), _instant(now))
@@ -105,9 +105,9 @@ class ListedLetters:
         )
 
     def over_time(self) -> tuple[timedelta, dict[datetime, dict[str, int]]]:
-        """Return the length of the parts of time, and {begin of a part: {state: letters}}.
+        """Return the length of the intervals, and {start of an interval: {state: letters}}.
 
-        A letter is counted where its newest step was.
+        A letter is counted at its newest step.
         """
         if not self.total:
             return timedelta(hours=1), {}
@@ -167,7 +167,7 @@ def listed(
     text: str = "",
     ids: Collection[str] | None = None,
 ) -> ListedLetters:
-    """Return the letters that match the filters, and have a text in their id or original key.
+    """Return the letters that match the filters and contain a text in their id or original key.
 
     Only those with these ids; None: all.
     """
@@ -187,7 +187,7 @@ def listed(
     if filters.until is not None:
         masks.append(pc.less(rows["at"], _instant(filters.until)))
     if text:
-        has_case = text.lower() != text.upper()  # else it is found in a fifth of the time
+        has_case = text.lower() != text.upper()  # otherwise this is five times as fast
         of_ids = pc.match_substring(rows["id"], text, ignore_case=has_case)
         of_keys = pc.match_substring(rows["origin_key"], text.encode())
         masks.append(pc.or_(of_ids, pc.fill_null(of_keys, False)))
@@ -199,7 +199,7 @@ def listed(
 def listed_since(
     installation: Installation, index: LetterIndex, closed_since: datetime | None
 ) -> ListedLetters:
-    """Return those that wait or are parked, and of others those that were resolved since then."""
+    """Return the waiting and parked letters, and those resolved since then."""
     masks = [] if index.mask is None else [index.mask]
     if closed_since is not None:
         recent = pc.greater_equal(index.rows["at"], _instant(closed_since))
@@ -214,14 +214,14 @@ def current_letters(
 ) -> dict[str, Step]:
     """Return the newest step of each letter in the table or the topics, by the letter's name.
 
-    Of letters that are neither waiting nor parked, those that were closed since then; None: all.
+    Of resolved letters, only those resolved since then (None: all).
     """
     found = listed_since(installation, open_index(installation, KeptIndex()), closed_since)
     return {step.id: step for step in found.page(0, found.total)}
 
 
 def _all_of(index: LetterIndex, masks: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-    """Return where each of the masks is true; everywhere without any."""
+    """Return the conjunction of the masks; all true without masks."""
     chosen = pc.is_valid(index.rows["at"])
     for mask in masks:
         chosen = pc.and_(chosen, mask)

@@ -3,9 +3,9 @@
 As in a sweep, each partition of the parking lot is fenced first, then read, then written. One
 transaction holds the retry, the tombstone of the parked letter, and the record of the decision.
 
-A tombstone removes all that lies before it under its key, including a letter that a sweep parked
-again after its older record was read. That is checked when the tombstone has its offset and is not
-committed yet: what comes later lies above it, and stays.
+A tombstone removes all earlier records of its key, including a letter that a sweep parked again
+after its older record was read. That is checked when the tombstone has its offset but is not
+committed: later records are after it, and remain.
 """
 
 import threading
@@ -41,8 +41,8 @@ from shardpost.kafka.records import Outgoing, Record, batches, size_of
 from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.projection import disk_errors_explained, open_temporary
 
-PARKED_AGAIN = "it was parked again in the meantime: check it, and decide again"
-NOT_SHOWN = "the plan did not show it, or it was parked again since: make a new plan"
+PARKED_AGAIN = "it was parked again in the meantime: check it and decide again"
+NOT_SHOWN = "it was not in the plan, or was parked again since then: make a new plan"
 
 
 class ParkedAgainError(ShardpostError):
@@ -62,7 +62,7 @@ class NewlyParked:
         return self._newest.get(record.key, -1) > record.offset
 
     def check(self, records: Sequence[Record]) -> None:
-        """Read what is new; ParkedAgainError if one of those letters was parked again."""
+        """Read new records; raises ParkedAgainError if one of those letters was parked again."""
         for message in read_to_end(self._kafka, self._partition, start=self._end, uncommitted=True):
             offset = message.offset() or 0
             self._end = offset + 1
@@ -73,7 +73,7 @@ class NewlyParked:
 
 
 class ParkedLetter(NamedTuple):
-    """A selected parked letter; `refusal` is why it stays parked, None if it does not."""
+    """A selected parked letter; `refusal` is why it remains parked, or None."""
 
     id: str
     origin: str
@@ -83,9 +83,9 @@ class ParkedLetter(NamedTuple):
     partition: int
 
 
-# Of a record that is not selected, all but id and offset is null.
+# For a record that is not selected, all but id and offset is null.
 _PARKED = "parked (id TEXT, origin TEXT, error, refusal, offset INTEGER PRIMARY KEY, partition)"
-# Where there is one max, SQLite takes the other columns from the row that has it.
+# With a single max, SQLite takes the other columns from its row.
 _LAST = """
 SELECT id, origin, error, refusal, max(offset) AS offset, partition FROM parked
 GROUP BY id HAVING origin NOT NULL ORDER BY offset"""
@@ -93,9 +93,9 @@ GROUP BY id HAVING origin NOT NULL ORDER BY offset"""
 
 @dataclass(frozen=True)
 class Redrive:
-    """A redrive request, and its topics; of at most `canary` letters, `rate` of them a second.
+    """A redrive request and its topics, for at most `canary` letters, `rate` per second.
 
-    Only what its plan has `shown` is touched.
+    Only letters `shown` by its plan are touched.
     """
 
     installation: Installation
@@ -107,7 +107,7 @@ class Redrive:
 
     @property
     def partitions(self) -> Sequence[TopicPartition]:
-        """The partitions of the parking lot in which letters can be that are selected."""
+        """The partitions of the parking lot that may contain selected letters."""
         topic, ids = self.routes.parking_lot, self.request.selection.ids
         count = self.routes.partitions[topic]
         numbers: Iterable[int] = range(count)
@@ -141,9 +141,9 @@ def selected_letters(redrive: Redrive, partition: TopicPartition) -> Iterator[Pa
 
 @dataclass
 class RedriveResult:
-    """How many letters were redriven or discarded, and which were refused, with the reasons.
+    """The number of letters redriven or discarded, and the refused ones with reasons.
 
-    Where `stop` is set, by another thread, no further batch is written.
+    After another thread sets `stop`, no further batch is written.
     """
 
     count: int = 0
@@ -165,12 +165,12 @@ def carry_out_redrive(redrive: Redrive, result: RedriveResult) -> None:
             installation,
             "redrive",
             partition,
-            fenced=f"fenced: another redrive or discard has taken over {partition}; this one stops",
-            failed=f"{partition}: cannot be written ({{reason}}); what is not committed has not"
+            fenced=f"fenced: another redrive or discard has taken over {partition}; this run stops",
+            failed=f"{partition}: cannot be written ({{reason}}); uncommitted letters were not"
             " moved: run it again when Kafka is available",
         )
         with closing(writer):
-            installation.tables.require_held()  # who lost its lock would fence who has it
+            installation.tables.require_held()  # without the lock it would fence its holder
             writer.open()
             newly_parked = NewlyParked(installation.kafka, partition)
             selected = selected_letters(redrive, partition)

@@ -1,8 +1,8 @@
-"""What a redrive request would do now, and carrying it out, as commands and the page do.
+"""The plan of a redrive request and its execution, for commands and the page.
 
-A plan reads the parking lot and changes nothing; it says up to where it has looked, and what came
-later is left alone when it is carried out. That is under a lock of the parking lot, one at a time;
-the same plan, carried out again, does the rest, since what has moved is not parked any more.
+A plan reads the parking lot, changes nothing, and records up to where it read; its execution
+ignores later letters. Executions run one at a time under a lock of the parking lot; repeated, a
+plan does the rest, since moved letters are no longer parked.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ REFUSED_SHOWN = 100
 
 
 def lot_size(redrive: Redrive) -> int:
-    """Return how many offsets of the parking lot have to be read, some of which may be empty."""
+    """Return the number of offsets of the parking lot to read, some possibly empty."""
     topic = redrive.routes.parking_lot
     counts = {topic: redrive.routes.partitions[topic]}
     marks = watermarks(redrive.installation.kafka, counts, committed=False)[topic]
@@ -50,9 +50,9 @@ def prepared(
     rate: float | None = None,
     up_to: str | None = None,
 ) -> Redrive:
-    """Return the redrive of a request: of what is parked now, or what a plan has shown.
+    """Return the redrive of a request, for the letters parked now or shown by a plan.
 
-    ShardpostError if a store has lost something; UsageError if the plan is of another topic.
+    Raises ShardpostError if a store lost records, UsageError if the plan is for another topic.
     """
     require_stores(installation, "dead-letters", "parking-lot")
     routes = routes_of(installation)
@@ -63,17 +63,17 @@ def prepared(
     topic_id = topic_ids(installation.kafka, [topic]).get(topic, "")
     shown = Shown(topic_id, {at: end for at, (_, end) in marks.items()})
     if up_to is not None and (shown := Shown.parse(up_to)).topic_id != topic_id:
-        why = f"expected topic id {shown.topic_id!r}, found {topic_id!r}: it was created since"
+        why = f"expected topic id {shown.topic_id!r}, found {topic_id!r}: the topic was recreated"
         raise UsageError(f"{topic}: {why}: make a new plan")
     return Redrive(installation, routes, request, shown, canary, rate)
 
 
 @dataclass
 class RedrivePlan:
-    """The selected letters by (origin, fingerprint): how many, and a sample; and the refused ones.
+    """The selected letters by (origin, fingerprint), with counts and samples, and the refused ones.
 
-    Of a canary these are its letters, and what is `shown` ends with the last of them. `not_shown`
-    counts letters that an earlier plan did not show; not of a canary, which leaves more.
+    For a canary, `shown` ends with its last letter. `not_shown` counts letters missing in an
+    earlier plan, except for a canary, which leaves more.
     """
 
     shown: Shown
@@ -95,7 +95,7 @@ class RedrivePlan:
             self.refused[letter_id] = reason
 
     def as_json(self, kind: str, done: int | None = None) -> dict[str, Any]:
-        """Return the form of `letters redrive --json`; `done` is None of a plan alone."""
+        """Return the form of `letters redrive --json`; `done` is None for a plan alone."""
         groups = [
             {"origin": origin, "error": error, "letters": count, "such_as": sample}
             for (origin, error), count in self.groups.most_common()
@@ -119,15 +119,15 @@ class RedrivePlan:
 
 
 def plan_redrive(redrive: Redrive) -> RedrivePlan:
-    """Return what the redrive would do now; an id that is not parked is refused."""
+    """Return the plan of a redrive as of now; an id that is not parked is refused."""
     parked = (selected_letters(redrive, partition) for partition in redrive.partitions)
     return _planned(redrive, chain.from_iterable(parked))
 
 
 def plan_of_ids(redrive: Redrive, parked: Iterable[Step]) -> RedrivePlan:
-    """Return the same of letters that are named by their ids, and of which these are parked.
+    """Return the same for letters given by id, of which these are parked.
 
-    It reads their records only, where a plan reads the partitions to their ends.
+    It reads only their records, while a plan reads whole partitions.
     """
 
     def letters() -> Iterator[ParkedLetter]:
@@ -159,15 +159,15 @@ def _planned(redrive: Redrive, letters: Iterable[ParkedLetter]) -> RedrivePlan:
                 plan.shown = redrive.shown.before(letter.partition, letter.offset)
     for letter_id in sorted(missing):
         show = f"`shardpost letters show {letter_id}` prints its life, if it has one"
-        plan.refuse(letter_id, f"expected a parked letter, found none; {show}")
+        plan.refuse(letter_id, f"there is no parked letter of this id; {show}")
     return plan
 
 
 def carry_out(redrive: Redrive, plan: RedrivePlan, result: RedriveResult) -> None:
-    """Do what was planned, and add to the plan what was refused meanwhile.
+    """Carry out the plan, and add letters refused meanwhile to it.
 
-    LockedError beside another redrive or discard. `result` says how far it has come, also where
-    this is interrupted.
+    Raises LockedError beside another redrive or discard. `result` has the progress, even if
+    interrupted.
     """
     with exclusive(redrive.installation.files, "parking_lot", "`letters redrive` or `discard`"):
         carry_out_redrive(replace(redrive, shown=plan.shown), result)

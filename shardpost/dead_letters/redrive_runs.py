@@ -1,8 +1,7 @@
-"""A redrive or discard that goes on by itself, in a thread of the process that began it.
+"""A redrive or discard in the background, in a thread of the process that started it.
 
-Its state is in a shared file, which every process reads: how far it is, what was refused, and how
-it ended. It ends with its process; run again, it does the rest. Only one runs at a time, and the
-file is of the last one.
+Its state is in a file shared by all processes: progress, refusals and result. It ends with its
+process; repeated, it does the rest. Only one runs at a time, and the file has the last one.
 """
 
 import json
@@ -24,27 +23,27 @@ from shardpost.wording import json_text
 log = logging.getLogger(__name__)
 
 LAST, STOP = "redrives/last.json", "redrives/stop"
-# How often a run says how far it is, and looks whether it is to stop; after so long without a
-# word its process is gone.
+# How often a run writes its progress and checks whether to stop; after that long without progress
+# its process is considered gone.
 TICK_SECONDS, STORE_TICK_SECONDS = 1.0, 5.0
 SILENT = timedelta(seconds=30)
 
 
 class RunState(StrEnum):
-    """How far a run is, or how it ended."""
+    """The progress or result of a run."""
 
     PLANNING = "planning"
     RUNNING = "running"
     DONE = "done"
     STOPPED = "stopped"
     FAILED = "failed"
-    # Its process ended without a word.
+    # Its process ended without a result.
     GONE = "gone"
 
 
 @dataclass
 class RedriveRun:
-    """A run: what was asked for, by whom and why, and how far it is."""
+    """A run: the request, by whom and why, and its progress."""
 
     id: str
     decision: str
@@ -68,12 +67,12 @@ class RedriveRun:
 
     @property
     def began_at(self) -> datetime:
-        """When it was begun."""
+        """Its start time."""
         return datetime.fromisoformat(self.began)
 
 
 def last_run(files: Files, now: datetime) -> RedriveRun | None:
-    """Return the last run; None if there was none, or its file cannot be read."""
+    """Return the last run, or None if there is none or its file is unreadable."""
     try:
         found = RedriveRun(**json.loads(SharedFile(files, LAST).read() or ""))
         is_silent = now - datetime.fromisoformat(found.seen) > SILENT
@@ -85,14 +84,14 @@ def last_run(files: Files, now: datetime) -> RedriveRun | None:
 
 
 def ask_to_stop(files: Files, run_id: str) -> None:
-    """Have a run stop after the batch that it is writing."""
+    """Stop a run after its current batch."""
     SharedFile(files, STOP).write(run_id)
 
 
 def start(redrive: Redrive, selection: dict[str, Any], wait: float) -> RedriveRun:
-    """Begin a run and wait so many seconds for its end; return it as it is then.
+    """Start a run and wait that many seconds for its end; return its state then.
 
-    `selection` is what was asked for, as text. LockedError while another one goes on.
+    `selection` is the request as text. Raises LockedError while another run is active.
     """
     request, name = redrive.request, uuid.uuid4().hex
     asked = (str(request.kind), request.who, request.why, request.now.isoformat(), selection)
@@ -108,9 +107,9 @@ def start(redrive: Redrive, selection: dict[str, Any], wait: float) -> RedriveRu
 
 @dataclass
 class _Runner:
-    """The thread of a run, and the one beside it that writes how far it is.
+    """The thread of a run, and the thread that writes its progress.
 
-    `refusal` is what kept it from beginning.
+    `refusal` is what prevented its start.
     """
 
     redrive: Redrive
@@ -121,7 +120,7 @@ class _Runner:
     result: RedriveResult = field(default_factory=RedriveResult)
 
     def work(self) -> None:
-        """Plan it, carry it out, and write down how it ended."""
+        """Plan it, carry it out, and record the result."""
         try:
             with exclusive(self.redrive.installation.files, "redrive_run", "a redrive or discard"):
                 self._write()
@@ -136,9 +135,9 @@ class _Runner:
                     self._write()
         except Exception as error:
             if not isinstance(error, ShardpostError):
-                log.exception("how far the redrive is could not be written")
-            if self.is_begun.is_set():  # what it has done stands
-                self.run.error = f"the end of the run could not be written down: {error}"
+                log.exception("the progress of the redrive could not be written")
+            if self.is_begun.is_set():  # what it did remains done
+                self.run.error = f"the result of the run could not be recorded: {error}"
             else:
                 self.refusal = error
         finally:
@@ -172,7 +171,7 @@ class _Runner:
                     self.result.stop.set()
                 self._write()
             except Exception:
-                log.warning("how far the redrive is could not be written", exc_info=True)
+                log.warning("the progress of the redrive could not be written", exc_info=True)
 
     def _write(self) -> None:
         self.run.done, self.run.seen = self.result.count, datetime.now(UTC).isoformat()

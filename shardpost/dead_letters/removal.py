@@ -1,14 +1,14 @@
-"""What is removed from the table `dead_letters`: letters resolved long ago, a client's contact.
+"""Removal from the table `dead_letters`: letters resolved long ago, a client's contact.
 
-A letter is old if every step of it is, and Kafka has no record of it any more, not even a
-tombstone. One that waits or is parked has one: `dead-letters` and `parking-lot` are compacted. If
-its failure is reported again, sweeps take it for a new one, as the table then does.
+A letter is old if all its steps are, and Kafka no longer has any record of it, not even a
+tombstone. A waiting or parked letter has one: `dead-letters` and `parking-lot` are compacted. If
+its failure is reported again, sweeps and the table treat it as new.
 
-All rows of old letters are removed in one version, so that no reader ever finds a letter without
-the step that closed it. Sweeps go on meanwhile: the second writer tries again.
+All rows of old letters are removed in one version, so that no reader ever sees a letter without the
+step that closed it. Sweeps continue meanwhile: the second writer retries.
 
-The contact of a client is in the letters of some topics under the client's key. Their steps stay,
-without what the errors say. The letters themselves stay in Kafka as they are.
+Letters of some topics under the client's key contain its contact. Their steps are kept without the
+error texts. The letters themselves remain in Kafka unchanged.
 """
 
 import uuid
@@ -50,21 +50,21 @@ from shardpost.wording import counted
 
 # A sweep appends every five minutes, and this takes seconds.
 MOST_CONFLICTS = 4
-# What counts of a time without any step: weeks may pass without a letter.
+# The most that a time without steps counts: weeks may pass without a letter.
 LONGEST_QUIET = timedelta(days=35)
 
 
 def rows_with_contact(tables: Tables, topics: Collection[str], client: str) -> int:
-    """Return how many rows have the client's contact, in letters of those topics."""
+    """Return the number of rows with the client's contact, in letters of those topics."""
     version = table_log.newest_version(tables, DEAD_LETTERS)
     return 0 if version is None else sum(_find(tables, version, topics, client).values())
 
 
 def erase_contact(installation: Installation, topics: Collection[str], client: str) -> int:
-    """Commit a version without the contact, if there is any; return the rows that had it.
+    """Commit a version without the contact, if present; return the number of rows with it.
 
-    Under the lock of the sweep, after any that is running: `lock_wait` at most. What the topics
-    have by then is read first, so that no later sweep reads it into the table.
+    It takes the sweep's lock, waiting at most `lock_wait` for a running sweep. The topics are read
+    first, so that no later sweep adds the contact to the table.
     """
     if table_log.newest_version(installation.tables, DEAD_LETTERS) is None:
         return 0
@@ -94,14 +94,14 @@ def _own(topics: Collection[str], key: bytes, rows: pa.Table) -> pa.Array:
 def may_be_forgotten(
     names: Collection[str], steps: Sequence[Step], generations: Generations
 ) -> set[str]:
-    """Return the names of these letters that can go: without them the same letters are open.
+    """Return the names of letters that can be removed without changing which letters are open.
 
-    `steps` are all of these, and of those that depend on them or on which they depend.
+    `steps` are all of theirs, and of letters that depend on them or on which they depend.
     """
     is_open = _open(steps, generations)
     closed = set(names) - is_open
     without = [step for step in steps if step.id not in closed]
-    # A letter that was renamed is open only if its later name is unknown.
+    # A renamed letter is open only if its later name is unknown.
     opened = _open(without, generations) - is_open
     return closed - {later_name(step) for step in without if step.id in opened}
 
@@ -138,19 +138,19 @@ class OldLetters:
 
 @dataclass(frozen=True)
 class _Gone:
-    """The letters to remove, and the keys of tombstones written by hand to remove."""
+    """The letters to remove, and the keys of hand-written tombstones to remove."""
 
     letters: pa.StringArray
     by_hand: pa.StringArray
 
     def mask(self, part: pa.Table) -> Any:
-        """Tell of each row, of which there are `id` and `attempt`, whether it is removed."""
+        """Return for each row, with `id` and `attempt`, whether it is removed."""
         is_by_hand = pc.is_null(part["attempt"])
         of_none, of_letter = (pc.is_in(part["id"], ids) for ids in (self.by_hand, self.letters))
         return pc.if_else(is_by_hand, of_none, of_letter)
 
     def without(self, part: pa.Table) -> pa.Table:
-        """Return the rows that stay."""
+        """Return the remaining rows."""
         return part.filter(pc.invert(self.mask(part)))
 
 
@@ -172,7 +172,7 @@ def _remove(installation: Installation, now: datetime, dry_run: bool) -> OldLett
     version = table_log.newest_version(installation.tables, DEAD_LETTERS)
     if version is None:
         return result
-    # By the table's steps, of which the last one of each day is enough, and not by the clock alone.
+    # Measured by the table's steps (the last of each day suffices), not by the clock alone.
     sql = "SELECT max(at) AS at FROM dead_letters GROUP BY date_trunc('day', at)"
     times = (row["at"] for row in rows(installation.tables, sql, {DEAD_LETTERS: version}))
     age = timedelta(days=installation.settings.letter_days)
@@ -190,7 +190,7 @@ def _remove(installation: Installation, now: datetime, dry_run: bool) -> OldLett
         result.rows += count
         removed.append(path)
         if count < rows_there and not result.dry_run:
-            step("write the letters that stay")
+            step("write the remaining letters")
             target = f"{folder}/{result.files}.parquet"
             added.append(
                 parquet_files.rewrite(installation.tables, DEAD_LETTERS, path, target, gone.without)
@@ -218,7 +218,7 @@ def _gone(
     )
     if not old:
         return None
-    # A store that was emptied would make every letter look dealt with.
+    # An emptied store would make every letter look resolved.
     inspect_stores(installation, "dead-letters", "parking-lot")
     for name in _names_in_kafka(installation):
         old.discard(name)
@@ -228,7 +228,7 @@ def _gone(
     of_odd = letter_rows.odd_steps(opened, installation.settings.retry_rules, generations)
     odd = closed & {step.id for step in of_odd}
     letters = closed - odd | may_be_forgotten(odd, of_odd, generations)
-    # Without its tombstone, one that was removed by hand would be open.
+    # Without its tombstone, a letter removed by hand would be open.
     kept = _keys_of_kept(installation.tables, version, before, letters) if old_by_hand else set()
     return _Gone(*(pa.array(sorted(ids), pa.string()) for ids in (letters, old_by_hand - kept)))
 
@@ -245,21 +245,21 @@ def _keys_of_kept(tables: Tables, version: int, before: str, letters: Collection
 
 
 def _names_in_kafka(installation: Installation) -> Iterator[str]:
-    """Yield the names of all letters of which Kafka has a record, even if only a tombstone."""
+    """Yield the names of all letters with a record in Kafka, even if only a tombstone."""
     kafka, rules = installation.kafka, installation.settings.retry_rules
     for topic, count in letter_topics.partitions(kafka).items():
         in_store = count if topic == kafka.topic("dead-letters") else None
         for number in range(count):
             for record in map(record_of, read_to_end(kafka, TopicPartition(topic, number))):
                 yield name_of(record.key)
-                # A tombstone of a dropped letter does not say that it was misplaced.
+                # The tombstone of a dropped letter does not show that it was misplaced.
                 yield name_of(b"%s~%d" % (record.key or b"", record.partition))
                 if (found := step_of(record, rules, store_partitions=in_store)) is not None:
                     yield found.id
 
 
 def _counted(tables: Tables, path: str, gone: _Gone) -> tuple[int, int]:
-    """Return how many rows a file has, and how many of them are to be removed."""
+    """Return the number of rows of a file, and how many of them to remove."""
     there = going = 0
     for part in parquet_files.parts(tables, DEAD_LETTERS, path, ("id", "attempt")):
         there += part.num_rows

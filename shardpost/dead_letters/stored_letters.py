@@ -1,7 +1,7 @@
 """The letters of a partition of `dead-letters`, as a projection: a few numbers for each key.
 
-Values and headers stay in Kafka: the tables know where each letter is, when it is due, and which
-attempt of it was resolved, as the tombstones say. What becomes of it now is asked by SQL.
+Values and headers stay in Kafka: the tables have each letter's place, due time and resolved attempt
+(from tombstones). SQL computes its outcome.
 """
 
 from collections import Counter
@@ -30,19 +30,18 @@ NONE = -1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Before any letter is due.
 BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
-# A key that is longer is stored as a hash of that many bytes.
+# A longer key is stored as a hash of this many bytes.
 MAX_KEY_BYTES = 32
 
-# `offset` is the live letter's, and NONE if there is none; `due` is when it is retried, in
-# microseconds since 1970, and null of one to be parked. `origin_key` is a hash of its original
-# key, and `origin_offset` its place in the order of that. `fingerprint` is of its error where
-# floods are held.
+# `offset` is the live letter's, or NONE; `due` is when it is retried, in microseconds since 1970,
+# null if it is to be parked. `origin_key` is a hash of its original key, `origin_offset` its place
+# in that key's order. `fingerprint` is that of its error if floods are held.
 _LETTERS = """letters (
     key BLOB PRIMARY KEY, offset INTEGER, attempt INTEGER, resolved_attempt INTEGER,
     standing INTEGER, due INTEGER, origin_offset INTEGER, origin_key INTEGER, fingerprint TEXT
 ) WITHOUT ROWID"""
-# Malformed letters are none of one key: each is removed by its own tombstone, or by one that was
-# written by hand, which covers all that is before it.
+# Malformed letters are not grouped by key: each is removed by its own tombstone, or by a
+# hand-written one, which covers all before it.
 _MALFORMED = "malformed (offset INTEGER PRIMARY KEY, key BLOB)"
 _NEWEST = "newest (is_append_time INTEGER)"
 TABLES = (_LETTERS, _MALFORMED, _NEWEST)
@@ -66,8 +65,8 @@ SELECT outcome, sum(letters) FROM (
 _DUE = f"""
 SELECT fingerprint, count(*) FROM ({_LIVE}) WHERE outcome IN (:RETRY, :HOLD)
 GROUP BY fingerprint"""  # noqa: S608 - constants
-# With the offset up to which all has to be read before a letter goes: of its original key, the
-# last one that comes before it in the order of the origin.
+# With the offset up to which to read before a letter is sent: that of the last letter of its
+# original key that precedes it in the order of the origin.
 _SELECT = f"""
 CREATE TEMP TABLE selected AS
 WITH going AS (
@@ -89,11 +88,11 @@ ORDER BY release_offset, origin_offset, offset"""
 
 
 class OtherRecordError(ShardpostError):
-    """Where a letter was selected lies a record of another key."""
+    """The record at a selected letter's offset has another key."""
 
 
 class Standing(IntEnum):
-    """Whether a letter may go as it is: something lies on top of it, or it was resolved before."""
+    """Whether a letter may be sent as it is, or is covered or was resolved before."""
 
     FREE = 0
     COVERED = 1
@@ -101,7 +100,7 @@ class Standing(IntEnum):
 
 
 class Facts(NamedTuple):
-    """What is known of a letter that may go: when it is due, its place in the origin, its error."""
+    """A letter that may be sent: its due time, its place in the origin, its error."""
 
     due: int | None = None
     origin_offset: int | None = None
@@ -116,9 +115,9 @@ NO_FACTS = Facts()
 class KeyFold:
     """The fold of a key's records, taken in the order of their offsets.
 
-    `offset` is the live letter's and NONE if there is none; `resolved_attempt` is the highest
-    attempt that a tombstone resolved. Malformed letters are none of one key: each is by itself, but
-    what lies on top of a letter that waits must not replace it.
+    `offset` is the live letter's, or NONE; `resolved_attempt` is the highest attempt that a
+    tombstone resolved. Malformed letters are not grouped by key, but must not replace a waiting
+    letter before them.
     """
 
     offset: int = NONE
@@ -133,7 +132,7 @@ class KeyFold:
         if attempt > self.resolved_attempt and not (is_live and attempt < self.attempt):
             self.offset, self.attempt, self.facts = offset, attempt, facts
             self.standing = Standing.FREE
-        elif is_live:  # a failure that was resolved, or is older, must not replace the live one
+        elif is_live:  # a resolved or older failure must not replace the live one
             self.standing = Standing.COVERED
         else:
             self.offset, self.standing = offset, Standing.RESOLVED
@@ -149,7 +148,7 @@ class KeyFold:
             self.add_of_malformed()
 
     def add_of_malformed(self) -> None:
-        """Add a malformed letter, or the tombstone of one: it lies on top of the live letter."""
+        """Add a malformed letter, or its tombstone, which covers the live letter."""
         if self.standing == Standing.FREE:
             self.standing = Standing.COVERED
 
@@ -157,7 +156,7 @@ class KeyFold:
 def projections_of(
     installation: Installation, partitions: Sequence[TopicPartition], *, committed: bool = False
 ) -> Projections:
-    """Return the projections of partitions of the store, by the rules of the settings."""
+    """Return the projections of the store's partitions, with the rules of the settings."""
     own, rules = installation, installation.settings.retry_rules
     is_guarded = own.settings.retry_flood is not None
     made_by = (rules.default, sorted(rules.of_origin.items()), sorted(rules.fatal))
@@ -233,7 +232,7 @@ def _microseconds(at: datetime | None) -> int | None:
 
 
 class LettersNow:
-    """The letters of a partition as of a time; those of the errors `held` are held."""
+    """The letters of a partition as of a time; those with errors in `held` are held."""
 
     def __init__(
         self, database: Connection, now: datetime, held: frozenset[str] = frozenset()
@@ -250,18 +249,18 @@ class LettersNow:
         return row is None or bool(row[0])
 
     def counts(self) -> Counter[Outcome]:
-        """Return how many letters have which outcome."""
+        """Return the number of letters for each outcome."""
         rows = self._database.execute(_COUNTS, self._given)
         return Counter({Outcome(outcome): count for outcome, count in rows})
 
     def due_by_fingerprint(self) -> Counter[str]:
-        """Return how many letters of each fingerprint are due."""
+        """Return the number of due letters for each fingerprint."""
         return Counter(dict(self._database.execute(_DUE, self._given)))
 
     def select(self) -> int:
-        """Select those that are not left in the store, and return how many; others may write then.
+        """Select the letters to move, and return their number; others may write afterwards.
 
-        They stay what they were, whatever is folded from now on.
+        The selection is fixed, whatever is folded from now on.
         """
         self._database.execute(_SELECT, self._given)
         self._database.execute("CREATE INDEX temp.in_order ON selected (offset)")
@@ -276,23 +275,23 @@ class LettersNow:
             yield SelectedLetter(offset, outcomes[outcome], release, attempt)
 
     def require_same(self, record: Record, letter: SelectedLetter) -> tuple[Record, SelectedLetter]:
-        """Return a selected letter with its record; OtherRecordError if that is of another key.
+        """Return a selected letter with its record; raises OtherRecordError for another key.
 
-        Then the topic was cut and has grown again, and what was folded is not what is there.
+        Then the topic was truncated and has grown again, so the folded state is wrong.
         """
         key = self._database.execute("SELECT key FROM selected WHERE offset = ?", (letter.offset,))
         if key.fetchone() != (_stored_key(record),):
             raise OtherRecordError(
-                f"{record.coordinates}: expected a record of the key that was read there, found one"
-                " of another key: the topic has lost records, and has new ones in their place; what"
-                " was known of the partition is removed: sweep again"
+                f"{record.coordinates}: expected the key that was read there before, found"
+                " another key: the topic lost records and has new ones in their place; the cached"
+                " state of the partition was removed: sweep again"
             )
         return record, letter
 
     def delayed(self) -> Iterator[tuple[int, int]]:
-        """Yield those that must wait for one behind them, in the order of their release.
+        """Yield letters that must wait for a later one, in the order of their release.
 
-        Each is its offset, and the one after which it is released.
+        Each is its offset and the offset after which it is released.
         """
         return self._database.execute(_IN_RELEASE_ORDER)
 
@@ -300,9 +299,9 @@ class LettersNow:
 def known_to_wait(
     installation: Installation, store: str, partitions: int, now: datetime
 ) -> int | None:
-    """Return how many letters wait, if nothing else is in the store; None if something may be.
+    """Return the number of waiting letters if the store has nothing else to do, or None.
 
-    So it may where much is new there, or a transaction is open: that is for the tasks of a sweep.
+    It is None if much is new or a transaction is open: then the sweep's tasks run.
     """
     count = {store: partitions}
     ends = [watermarks(installation.kafka, count, committed=level) for level in (True, False)]
@@ -321,9 +320,9 @@ def known_to_wait(
 def read_what_executors_have(
     installation: Installation, partitions: Sequence[TopicPartition]
 ) -> None:
-    """Read much that is new on this machine too, where the next sweep asks whether all wait.
+    """Read many new records on this machine, too, so that the next sweep can check them.
 
-    Where the tasks of a sweep run on this machine there is nothing left to read.
+    If the sweep's tasks run on this machine, nothing is left to read.
     """
     projections = projections_of(installation, partitions)
     if projections.unread() > letters_table.FEW_OFFSETS:

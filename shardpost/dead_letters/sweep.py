@@ -1,8 +1,8 @@
-"""The sweep of all dead letters: what is due is retried, what cannot be retried is parked.
+"""The sweep of all dead letters: due letters are retried, or parked if they cannot be.
 
 Take in foreign letters; sweep each partition of the store in a Spark task of its own
 (`sweep_partition`); append the steps of all letters to the table `dead_letters`; report what needs
-a person: letters that were parked or held, and gaps of the intake.
+a person: parked or held letters, and gaps of the intake.
 
 In a partition the order matters: fence, then read to the end, then publish what is due, in batches.
 Fencing first ends what an older sweep left open and keeps it from writing more; so what is read
@@ -67,10 +67,10 @@ SelectedRecord = tuple[Record, SelectedLetter]
 def in_origin_order(
     letters: Iterable[SelectedRecord], delayed: Iterator[tuple[int, int]]
 ) -> Iterator[SelectedRecord]:
-    """Yield the letters, which come in the order of the store, in the order of their origin.
+    """Yield letters that come in the store's order in the order of their origin.
 
-    `delayed` are the offsets of those that wait for one behind them, and of that one, in the order
-    in which they go; until then they are on disk.
+    `delayed` are the offsets of letters that wait for a later one, and of that one, in the order of
+    release; until then they are on disk.
     """
     table = "delayed (offset INTEGER PRIMARY KEY, letter BLOB)"
     with closing(open_temporary(table)) as disk:
@@ -89,14 +89,14 @@ def in_origin_order(
 
 
 def _stored(disk: Connection, offset: int) -> Iterator[SelectedRecord]:
-    """Yield a delayed letter, if the log cleaner left it."""
+    """Yield a delayed letter unless the log cleaner removed it."""
     for (row,) in disk.execute("SELECT letter FROM delayed WHERE offset = ?", (offset,)):
         yield pickle.loads(row)  # noqa: S301 - written here
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What the partitions of one sweep share: its time, and the fingerprints that are held."""
+    """What the partitions of one sweep share: its time, and the held fingerprints."""
 
     installation: Installation
     routes: Routes
@@ -115,13 +115,12 @@ class Sweep:
 
 @dataclass
 class PartitionReport:
-    """How many letters of a partition had which outcome; `error` is what stopped the sweep.
+    """The number of letters per outcome of a partition; `error` is what stopped the sweep.
 
-    `parked` counts those that were parked by their origin and the fingerprint of their error.
-    `is_append_time` says whether the broker stamps the letters, as its newest record shows;
-    `misplaced` counts those that were retried or parked and lay in another partition than their
-    keys'. `is_second`: an earlier attempt at it was lost with its executor; what that one committed
-    is not counted.
+    `parked` counts parked letters by origin and fingerprint of their error. `is_append_time` says
+    whether the broker stamps the letters, as its newest record shows; `misplaced` counts retried or
+    parked letters outside their key's partition. `is_second`: an earlier attempt was lost with its
+    executor; what it committed is not counted.
     """
 
     partition: TopicPartition
@@ -134,7 +133,7 @@ class PartitionReport:
 
 
 def sweep_partition(sweep: Sweep, partition: TopicPartition) -> PartitionReport:
-    """Sweep one partition; never raises: what stopped it is in the report."""
+    """Sweep one partition; never raises: the report has what stopped it."""
     report = PartitionReport(partition)
     try:
         with disk_errors_explained(partition):
@@ -145,7 +144,7 @@ def sweep_partition(sweep: Sweep, partition: TopicPartition) -> PartitionReport:
         log.exception("%s", partition)
         report.error = f"unexpected {type(error).__name__}: {error}"
     else:
-        del report.counts[Outcome.RESTORE]  # it is written again, and waits as before
+        del report.counts[Outcome.RESTORE]  # rewritten, and waiting as before
         left = (*LEFT_IN_STORE, Outcome.RESTORE)
         report.counts += Counter({outcome: outcomes[outcome] for outcome in left})
     return report
@@ -158,16 +157,16 @@ def due_by_fingerprint(sweep: Sweep, partition: TopicPartition) -> Counter[str]:
 
 
 def _sweep(sweep: Sweep, report: PartitionReport) -> Counter[Outcome]:
-    """Sweep; count in the report what was committed; return the outcomes of all live letters."""
+    """Sweep; count committed letters in the report; return the outcomes of all live letters."""
     partition, kafka = report.partition, sweep.installation.kafka
     step("fence")
     writer = writer_of(
         sweep.installation,
         "sweep",
         partition,
-        fenced=f"fenced: a newer sweep has taken over {partition}; this one stops and sends"
+        fenced=f"fenced: a newer sweep has taken over {partition}; this sweep stops and sends"
         " nothing more",
-        failed=f"{partition}: the sweep cannot write ({{reason}}); what is not committed was not"
+        failed=f"{partition}: the sweep cannot write ({{reason}}); uncommitted letters were not"
         " sent: sweep again when Kafka is available",
     )
     with closing(writer):
@@ -187,7 +186,7 @@ def _sweep(sweep: Sweep, report: PartitionReport) -> Counter[Outcome]:
         except OtherRecordError:
             projections.forget(partition)
             raise
-        if report.counts.total() < count:  # the log cleaner has taken letters that lay below others
+        if report.counts.total() < count:  # the log cleaner removed letters covered by others
             projections.forget(partition)
     texts = (f"{outcome.name.lower()} {counts[outcome]}" for outcome in Outcome if counts[outcome])
     log.info("%s: %s", partition, ", ".join(texts) or "no letters")
@@ -217,9 +216,9 @@ def _publish(
 def _publish_one(
     sweep: Sweep, writer: Transactions, record: Record, selected: SelectedLetter
 ) -> tuple[Outcome, Sequence[Outgoing]]:
-    """Write one letter of a batch with a record that is too large; return the outcome and records.
+    """Write one letter of a batch that has a too large record; return outcome and records.
 
-    What cannot be retried is parked; what cannot be parked either is held.
+    A letter that cannot be retried is parked; if that fails, too, it is held.
     """
     records = sweep.records(record, selected)
     try:
@@ -233,8 +232,8 @@ def _publish_one(
     return selected.outcome, records
 
 
-# Objects that Python allocates before it looks for cycles among them: some twenty batches. Letters
-# make no cycles, and looking for them would take a quarter of a sweep.
+# Allocations before Python's cyclic garbage collector runs: about twenty batches. Letters form no
+# cycles, and the collector would take a quarter of a sweep.
 GC_THRESHOLD = 500_000
 
 Item = TypeVar("Item")
@@ -252,12 +251,12 @@ def sweep_dead_letters(installation: Installation, now: datetime) -> JobResult:
             _sweep_store(Sweep(installation, routes, now), intake, result)
             step("table")
             count = letters_table.catch_up(installation, routes.partitions, _in_tasks)
-            log.info("dead_letters: read %d offsets more", count)
+            log.info("dead_letters: read %d more offsets", count)
     return (NEEDS_ATTENTION if for_a_person(result) else DONE), result
 
 
 def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
-    """Sweep the store and update the result, also if a partition fails."""
+    """Sweep the store and update the result, even if a partition fails."""
     step("sweep")
     store = sweep.routes.store
     partitions = partitions_with_records(
@@ -276,7 +275,7 @@ def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
     parked = sum((report.parked for report in reports), Counter[ParkedGroup]())
     again = [str(report.partition) for report in reports if report.is_second]
     result.update(as_json(counts, parked, sweep.held, intake, again))
-    for line in parked_lines(result):  # also of a sweep that fails: the next one does not know
+    for line in parked_lines(result):  # even for a failed sweep: the next one does not know
         log.warning(line)
     errors = [report.error for report in reports if report.error]
     if errors:
@@ -285,18 +284,18 @@ def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
 
 
 def _warn(store: str, reports: Sequence[PartitionReport]) -> None:
-    """Warn of times of producers, whose clocks may be slow, and of letters in wrong partitions."""
+    """Warn about producer timestamps, which may be slow, and about misplaced letters."""
     if any(report.counts and not report.is_append_time for report in reports):
         log.warning(
-            "%s: its times are those of the producers, so a slow clock makes retries early: set"
-            " message.timestamp.type=LogAppendTime on it (docs/dead-letters.md)",
+            "%s: its timestamps come from the producers, so a slow clock makes retries too early:"
+            " set message.timestamp.type=LogAppendTime on it (docs/dead-letters.md)",
             store,
         )
     if count := sum(report.misplaced for report in reports):
         log.warning(
-            "%s: %d of these letters lay in another partition than that of their original keys: one"
-            " that is in both is retried twice. Produce each to the partition that `make_letter`"
-            " returns, or that Kafka's murmur2 gives its original key"
+            "%s: %d of these letters were not in the partition of their original key: a letter in"
+            " both partitions is retried twice. Produce each letter to the partition that"
+            " `make_letter` returns, or that Kafka's murmur2 gives for its original key"
             " (docs/dead-letters.md)",
             store,
             count,

@@ -21,27 +21,26 @@ from shardpost.spark.job import JobResult, JobSpec, request_of
 
 log = logging.getLogger(__name__)
 
-GONE = "deleted unread by Kafka: sweep more often, or keep that topic for longer"
+GONE = "deleted by Kafka before they were read: sweep more often, or increase the topic's retention"
 RECREATED = (
-    "deleted unread, if there were any: the topic was deleted and recreated, and the new one is"
-    " read from its start"
+    "unread records may be lost: the topic was deleted and recreated, and is read from its start"
 )
 CUT_OFF = (
     "read and now missing: the topic was truncated or recreated, so it is read again from its start"
 )
-TOO_LARGE = "too large for a letter: it is only in that topic"
-# Groups of parked letters, gaps and partitions that a result names, each; the counts are of all.
+TOO_LARGE = "too large for a letter: it remains only in that topic"
+# The most groups, gaps and partitions that a result names; counts include all.
 NAMED = 100
 NOT_COUNTED = (
-    "its sweep was lost with a Spark executor and done again: what the first one retried or parked"
-    " is not counted here: `shardpost letters list` has it"
+    "its sweep was lost with a Spark executor and repeated: letters that the first attempt"
+    " retried or parked are not counted here; `shardpost letters list` has them"
 )
 SEE_PARKED = "`shardpost letters list --state parked` lists them"
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Offsets of a foreign partition that were not taken in, and why; None: its end is unknown."""
+    """Offsets of a foreign partition that were not taken in, and why; None: end unknown."""
 
     partition: TopicPartition
     first: int
@@ -53,7 +52,7 @@ class Gap:
         return f"{self.partition}: offsets {self.first} {until}: {self.reason}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the form of the gaps of `letters sweep --json`; both offsets are of the gap."""
+        """Return the gap's form in `letters sweep --json`; both offsets are inclusive."""
         topic, partition = self.partition
         place = {"topic": topic, "partition": partition, "from": self.first, "to": self.last}
         return {**place, "reason": self.reason}
@@ -71,11 +70,11 @@ def next_offset(
     topic_id: str | None,
     marks: tuple[int, int],
 ) -> tuple[int, list[Gap]]:
-    """Return the offset to read next, and what is missing.
+    """Return the next offset to read, and the gap.
 
-    `taken` is the offset up to which the partition was taken in, and the id of its topic, None if
-    that is not known. `marks` are low watermark and last stable offset of the current topic. Where
-    a topic was recreated, all that the new one has is unread.
+    `taken` is the offset up to which the partition was taken in, and the id of its topic, or None.
+    `marks` are low watermark and last stable offset of the current topic. A recreated topic is
+    completely unread.
     """
     low, end = marks
     if taken is None:
@@ -102,7 +101,7 @@ class ParkedGroup(NamedTuple):
 
 @dataclass
 class Intake:
-    """What was taken in from foreign topics: how many, what is missing, what could not be read."""
+    """The result of the intake: number of letters, gaps, and unreadable partitions."""
 
     taken_in: int = 0
     gaps: tuple[Gap, ...] = ()
@@ -110,7 +109,7 @@ class Intake:
 
 
 def parked_group(parked: Outgoing) -> ParkedGroup:
-    """Return the group of a record of the parking lot; one that is malformed may have no origin."""
+    """Return the group of a parking-lot record; a malformed one may have no origin."""
     headers = dict(parked.headers)
     names = (ORIGIN_TOPIC, PARKED_ERROR)
     return ParkedGroup(*(header_text(headers.get(name)) for name in names))
@@ -125,7 +124,7 @@ def as_json(
 ) -> dict[str, Any]:
     """Return the form of `letters sweep --json`.
 
-    `swept_again` are the partitions whose first sweep was lost, and is not counted.
+    `swept_again` are the partitions whose first sweep was lost and is not counted.
     """
     return {
         **reported(counts),
@@ -142,15 +141,19 @@ def as_json(
 
 
 def for_a_person(result: Mapping[str, Any], *, with_floods: bool = True) -> list[str]:
-    """Return a line for each thing in a sweep's result that needs a person; none if all is well.
+    """Return a line for each thing in a sweep's result that needs a person.
 
-    `with_floods`: also that letters are held since too many have one error, which each sweep finds
-    again, and of which the watch tells people when it begins and ends.
+    `with_floods`: include held letters with a frequent error, which every sweep sees, and whose
+    start and end the watch reports.
     """
     lines = []
     if result["held"] and (with_floods or not result["held_errors"]):
         errors = ", ".join(result["held_errors"])
-        why = f"too many due letters of one error: {errors}" if errors else "the log says why"
+        why = (
+            f"too many due letters with one error: {errors}"
+            if errors
+            else ("see the log for the reason")
+        )
         lines.append(f"held: {result['held']}, {why}")
     lines += [str(Gap.from_json(gap)) for gap in result["gaps"]]
     lines += [f"not read: {reason}" for reason in result["not_read"]]
@@ -159,7 +162,7 @@ def for_a_person(result: Mapping[str, Any], *, with_floods: bool = True) -> list
 
 
 def parked_lines(result: Mapping[str, Any]) -> list[str]:
-    """Return a line for each origin and error of which letters were parked."""
+    """Return a line for each origin and error with parked letters."""
     return [
         one_line(
             f"parked: {group['letters']} of {group['origin'] or 'no known origin'},"
@@ -184,15 +187,15 @@ def _unread_records(installation: Installation) -> int:
 
 
 def _if_nothing_is_due(installation: Installation, request: str) -> JobResult | None:
-    """Return the result of a sweep that has nothing to do; None if it may have something to do.
+    """Return the result of a sweep without work; None if there may be work.
 
-    LockedError beside another sweep, NotOwnerError in a home of others.
+    Raises LockedError beside another sweep, NotOwnerError if another home owns the topics.
     """
     from shardpost.dead_letters.letter_topics import current_progress
     from shardpost.dead_letters.stored_letters import known_to_wait
     from shardpost.topics import guards
 
-    if installation.settings.foreign_dead_letters:  # only a sweep checks whether they have anything
+    if installation.settings.foreign_dead_letters:  # only a sweep checks these for new letters
         return None
     with guards.run(installation, SWEEP_DEAD_LETTERS.name):
         progress = current_progress(installation)
@@ -203,7 +206,7 @@ def _if_nothing_is_due(installation: Installation, request: str) -> JobResult | 
         waiting = known_to_wait(installation, progress.store, count, now)
     if waiting is None:
         return None
-    log.info("no dead letter is due, %d wait", waiting)
+    log.info("no dead letter is due, %d are waiting", waiting)
     return DONE, as_json(Counter({Outcome.WAIT: waiting}), Counter(), (), Intake())
 
 

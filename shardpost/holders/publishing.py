@@ -146,7 +146,7 @@ class _Publisher:
         self, partitions: Sequence[TopicPartition], *, is_again: bool = False
     ) -> tuple[list[HolderRecords], list[Exception]]:
         """Publish some partitions side by side; return what was published, and what failed."""
-        self._installation.tables.require_held()  # who lost its lock would fence who has it
+        self._installation.tables.require_held()  # without the lock it would fence its holder
         with ThreadPoolExecutor(MAX_CONCURRENT) as pool, ExitStack() as stack:
             opened, unopened = _ended({at: pool.submit(self._opened, at) for at in partitions})
             unsure = set[TopicPartition]()

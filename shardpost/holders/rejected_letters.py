@@ -143,7 +143,7 @@ class _Sending:
         count = 0
         reader = self._installation.kafka.consumer(group_of(tables))
         with closing(reader), closing(self._writer(tables)) as writer:
-            self._installation.tables.require_held()  # who lost its lock would fence who has it
+            self._installation.tables.require_held()  # without the lock it would fence its holder
             writer.open()
             before = self._sent(reader, sent)
             if before.snapshot >= self._snapshot.number:

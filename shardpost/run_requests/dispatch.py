@@ -133,7 +133,7 @@ class PartitionDispatch:
         installation, partition = self._installation, self._requests.partition
         with closing(CommandWriter(installation, partition)) as writer:
             _step("fence")
-            installation.tables.require_held()  # who lost its lock would fence who has it
+            installation.tables.require_held()  # without the lock it would fence its holder
             writer.open()
             _step("read commands")
             self._commands = ActiveCommands(

@@ -151,7 +151,7 @@ def test_what_is_too_large_to_be_retried_is_parked_and_the_others_go_on(ready: S
     assert sorted(seen(ready)) == [("positions-0-2", "1"), ("positions-0-3", "1")]
     [letter] = live(ready, ready.topic("parking-lot")).values()
     assert (letter.key, letter.value) == (b"positions-0-1", b"v" * LARGE)
-    reason = "too large for its retry topic, with its original key"
+    reason = "too large for its retry topic together with its original key"
     assert header(letter, "parked-reason") == reason
     assert total(sweep(ready, at(90))) == {}
 

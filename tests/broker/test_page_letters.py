@@ -164,7 +164,7 @@ def test_a_plan_changes_nothing_and_is_carried_out_with_the_users_name(
     plan = f"letters/plan?{urlencode({'do': 'discard', 'ids': ids})}"
     said = page.send(plan, "letters/apply", why="lost")
     assert "1 letter discarded, 1 refused." in said
-    assert "expected a parked letter, found none" in said
+    assert "there is no parked letter of this id" in said
     again = page.json("letters/run")
     assert (again["state"], again["done"], again["refused"]) == ("done", 1, 1)
     assert live(ready, ready.topic("parking-lot")) == {}

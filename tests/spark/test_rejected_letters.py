@@ -164,7 +164,7 @@ def test_of_what_is_too_large_for_a_letter_one_without_value_is_parked(
     lot = live(ready, ready.topic("parking-lot")).values()
     [parked] = [one for one in lot if header(one, "stored-key") == letter_id(ready, place)]
     assert parked.value == b""
-    assert "its value is left out: expected a letter of at most 10000" in (
+    assert "its value was left out: expected a letter of at most 10000" in (
         header(parked, "error") or ""
     )
 

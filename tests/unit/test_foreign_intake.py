@@ -76,7 +76,7 @@ def test_a_topic_that_is_not_there_yet_stops_nothing_and_is_no_news(
     with caplog.at_level("INFO"):
         assert taken(kafka) == Intake()
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("INFO", f"{name}: no such topic (yet): nothing is taken in from it")
+        ("INFO", f"{name}: the topic does not exist (yet): nothing is taken in from it")
         for name in ("connect-dlq", "orders.DLT")
     ]
     create(kafka)

@@ -127,7 +127,7 @@ def test_an_id_that_cannot_be_printed_is_refused(given: str) -> None:
 def test_a_plan_that_none_has_printed_is_refused(given: str) -> None:
     source = FileSource("/list.csv", Format.CSV)
     ImportRequest(source, "Ann", up_to="3:5f0c1d9e4b7a2c38")
-    with pytest.raises(UsageError, match="--up-to: expected what a plan has printed, found"):
+    with pytest.raises(UsageError, match="--up-to: expected the value that a plan printed, found"):
         ImportRequest(source, "Ann", up_to=given)
 
 

@@ -346,7 +346,7 @@ def test_an_error_that_cannot_say_what_it_is_is_named_by_its_class() -> None:
             raise RuntimeError("no")
 
     letter = first_failure(RECORD, MuteError(), NOW)
-    assert letter.error.endswith("MuteError: its message cannot be read")
+    assert letter.error.endswith("MuteError: its message is unreadable")
 
 
 def test_how_often_each_error_parked_a_letter_is_remembered() -> None:
@@ -446,7 +446,7 @@ def test_a_foreign_letter_whose_topic_is_not_utf8_is_malformed(
 ) -> None:
     prefix, of = SETS[number]
     reason = reason_of(taken_in(from_dlq(in_sets(prefix, [of(b"\xff", 17, b"one")]))))
-    assert f"expected {prefix}… to say where the record was: a name that a topic can have" in reason
+    assert f"expected {prefix}… to have the record's place: a valid topic name" in reason
     assert "topic b'\\xff'" in reason
 
 
@@ -457,7 +457,7 @@ def test_a_foreign_letter_of_a_topic_that_kafka_cannot_have_is_malformed(
 ) -> None:
     prefix, of = SETS[number]
     reason = reason_of(taken_in(from_dlq(in_sets(prefix, [of(name, 17, b"one")]))))
-    assert "where the record was: a name that a topic can have, and two numbers; found" in reason
+    assert "the record's place: a valid topic name and two numbers; found" in reason
     assert f"topic {name[:100]!r}, " in reason
 
 

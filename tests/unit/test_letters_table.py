@@ -396,7 +396,7 @@ def test_a_plan_is_of_one_parking_lot(kafka: MemoryKafka, shardpost: CommandLine
     assert "make a new plan" in said
     for text in ("x:0", "x:0=a", "x:0=1,", "x:0=1=2"):
         said = shardpost.refused("letters", "discard", "--up-to", text, code=2)
-        assert "expected what a plan has printed" in said
+        assert "expected the value that a plan printed" in said
 
 
 @pytest.mark.parametrize("has_table", [True, False])

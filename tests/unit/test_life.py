@@ -136,7 +136,7 @@ def test_a_letter_has_its_value_up_to_the_bytes_that_its_store_accepts() -> None
     found = read(without)
     assert isinstance(found, Malformed)
     assert found.reason == (
-        f"its value is left out: expected a letter of at most {size - 1} bytes, found {size};"
+        f"its value was left out: expected a letter of at most {size - 1} bytes, found {size};"
         " KeyError: 'x'"
     )
     kept = [header for header in without.headers if header[0] in ("a", "origin-offset")]

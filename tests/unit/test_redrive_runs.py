@@ -90,7 +90,7 @@ def test_a_redrive_whose_end_cannot_be_written_down_has_been_carried_out(
     monkeypatch.setattr(redrive_runs, "plan_redrive", failing)
     run = start(redrive(settings), {}, 60)
     assert run.state == "failed"
-    assert run.error == "the end of the run could not be written down: no space left on device"
+    assert run.error == "the result of the run could not be recorded: no space left on device"
 
 
 def test_a_redrive_that_cannot_say_how_far_it_is_does_not_begin(

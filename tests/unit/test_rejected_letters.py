@@ -209,7 +209,7 @@ def test_of_what_is_too_large_for_the_store_a_letter_without_value_is_parked(
     [found] = [one for one in parked if origin(one) == ("positions", "0", "7")]
     assert found.value == b""
     error = header(found, "error") or ""
-    assert error.startswith("malformed: its value is left out: expected a letter of at most 3000")
+    assert error.startswith("malformed: its value was left out: expected a letter of at most 3000")
     assert error.endswith("; Undecodable: bad")
 
 

@@ -222,12 +222,12 @@ def test_letters_in_a_wrong_partition_are_named_once_a_sweep(
         code, _ = sweep_job.sweep_dead_letters(installed(ready), at(60))
     assert code == 0
     assert seen(ready).total() == 4
-    [line] = [one for one in caplog.messages if "in another partition" in one]
-    assert line.startswith(f"{STORE}: 3 of these letters lay in another partition")
+    [line] = [one for one in caplog.messages if "not in the partition" in one]
+    assert line.startswith(f"{STORE}: 3 of these letters were not in the partition")
     caplog.clear()
     produce(ready, failed(ready, original(10)))
     sweep_job.sweep_dead_letters(installed(ready), at(60))
-    assert "in another partition" not in caplog.text
+    assert "not in the partition" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -252,8 +252,8 @@ def test_of_very_many_errors_the_most_frequent_are_named() -> None:
 
 def test_held_letters_need_a_person_whether_of_one_error_or_too_large() -> None:
     for errors, why in (
-        (["E-1"], "too many due letters of one error: E-1"),
-        ([], "the log says why"),
+        (["E-1"], "too many due letters with one error: E-1"),
+        ([], "see the log for the reason"),
     ):
         result = as_json(Counter({Outcome.HOLD: 5}), NONE, errors, Intake())
         assert for_a_person(result) == [f"held: 5, {why}"]

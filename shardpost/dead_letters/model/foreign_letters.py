@@ -1,10 +1,9 @@
-"""Dead letters of other frameworks, converted to ours: DIALECTS has how each says what failed.
+"""Dead letters of other frameworks, converted to ours; DIALECTS has their headers.
 
-Where a record failed before, Connect and Spring append their headers, so one that carries several
-coordinates failed at each, in that order. The last ones are those of the failure that is reported.
-Those before it are of the same record only where it failed in a topic of retries or of dead
-letters; else they came along from another record, which a consumer passed on with its headers, or
-from before somebody produced it to its topic again.
+At a repeated failure Connect and Spring append their headers, so a record with several coordinates
+failed at each, in that order. The last are those of the reported failure. Earlier ones belong to
+the same record only if it failed in a retry or dead-letter topic; else they were copied along from
+another record, or from before the record was produced to its topic again.
 """
 
 from collections.abc import Collection
@@ -36,12 +35,12 @@ from shardpost.values.topic_names import LEGAL
 
 
 class Dialect(NamedTuple):
-    """How a framework writes why a record failed: headers, all of them after `prefix`.
+    """The headers by which a framework describes a failure; their names start with `prefix`.
 
-    Behind it, they begin with one of `families`: others of that prefix are not of a failure.
-    Numbers are text, or big-endian bytes. The timestamp of the original record, which is part of
-    the letter's id, is that of the dead letter where no header has it. The error has the first kind
-    and the first message that are there.
+    It is followed by one of `families`: other headers with the prefix do not describe a failure.
+    Numbers are text or big-endian bytes. Without a header for it, the timestamp of the original
+    record, a part of the letter's id, is that of the dead letter. The error uses the first kind and
+    message present.
     """
 
     prefix: str
@@ -73,10 +72,10 @@ DIALECTS = (
         prefix="kafka_", families=("original-", "exception-", "key-exception-")
     ),
     Dialect("__streams.errors.", ("exception",), ("message",)),  # KIP-1034
-    # KIP-1191: when the record was written nobody says, and what it was only if the group is to.
+    # KIP-1191: the record's time is missing, and its contents depend on the group's settings.
     Dialect("__dlq.errors.", ("group",), ("message",), timestamp="timestamp", has_record=False),
 )
-# How the headers begin that others add to a record that failed; in the last, Spring counts.
+# Prefixes of headers that frameworks add to a failed record; the last is Spring's counter.
 FOREIGN_PREFIXES = (
     *(f"{dialect.prefix}{family}" for dialect in DIALECTS for family in dialect.families),
     "retry_topic-",
@@ -93,9 +92,9 @@ class KnownTopics(NamedTuple):
 
 
 class _Failure(NamedTuple):
-    """The record that one set of such headers describes, and the error of the last failure.
+    """The record described by one set of such headers, and the error of the last failure.
 
-    `timestamp` is that record's; None where the record that was made of it has the same.
+    `timestamp` is that record's; None if the dead letter has the same.
     """
 
     coordinates: Coordinates
@@ -106,10 +105,10 @@ class _Failure(NamedTuple):
 def from_foreign(
     record: Record, now: datetime, store: str, partitions: int, known: KnownTopics
 ) -> Outgoing:
-    """Return the record of the store that holds a foreign dead letter.
+    """Return the store's record for a foreign dead letter.
 
-    None says when it failed, so it counts as failed `now`. A record that is of no dialect, or does
-    not have what failed, is passed on as it is, to be found malformed, with why as its error.
+    No dialect has the time of the failure, so it is `now`. A record of no dialect, or without the
+    failed record, is passed on unchanged with the reason as its error, and becomes malformed.
     """
     failures = _failures(record)
     failure = _reported_failure(failures, known)
@@ -117,13 +116,13 @@ def from_foreign(
         letter, topic = failed_again(record, failure.error, now), failure.coordinates.topic
         retry_topics = known.rules.retry_only_topics
         if not letter or topic not in {*retry_topics, known.rules.retry_topic(letter.origin_topic)}:
-            # Wherever else a retry went on, its attempts are counted on: it comes to an end. A
+            # A retry that passed through another framework keeps its attempts, so that it ends. A
             # retry is sent without such headers.
             topics = {one.coordinates.topic for one in failures if one}
             was_retried = not topics.isdisjoint(retry_topics)
             attempt = attempt_of(record.headers) if was_retried else 0
             timestamp = failure.timestamp
-            if timestamp is None:  # of a topic that the broker stamps nobody knows it any more
+            if timestamp is None:  # lost for a topic that the broker stamps
                 timestamp = NO_TIMESTAMP if record.is_append_time else record.timestamp
             original = record._replace(**failure.coordinates._asdict(), timestamp=timestamp)
             letter = first_failure(original, failure.error, now)._replace(attempt=attempt)
@@ -138,9 +137,8 @@ def from_foreign(
 def _failures(record: Record) -> list[_Failure | None]:
     """Return the failures that headers describe, in order; None for one without coordinates.
 
-    A header that comes a second time begins another failure. All have the error of the last of
-    their kind: Spring writes an error before its coordinates, Connect after them, and only the last
-    error counts.
+    A repeated header begins another failure. All get the last error: Spring writes an error before
+    its coordinates, Connect after them, and only the last error counts.
     """
     last_of_name: HeaderMap = dict(record.headers)
     sets: list[tuple[Dialect, dict[str, str | bytes | None]]] = []
@@ -161,9 +159,9 @@ def _failures(record: Record) -> list[_Failure | None]:
 
 
 def _reported_failure(failures: list[_Failure | None], known: KnownTopics) -> _Failure | None:
-    """Return the failure that is reported; None if its headers do not say enough.
+    """Return the reported failure; None if its headers are incomplete.
 
-    A record that failed as a dead letter is followed to where it failed before.
+    A record that failed as a dead letter is traced to its earlier failure.
     """
     left = [*failures]
     while len(left) > 1 and (last := left[-1]) and last.coordinates.topic in known.foreign:
@@ -205,8 +203,8 @@ def _fault(record: Record) -> str:
             )
             if dialect.lacks(record):
                 return f"expected the record, found neither key nor value ({COPY}): {values}"
-            place = "where the record was: a name that a topic can have, and two numbers"
-            return f"expected {dialect.prefix}… to say {place}; found {values}"
+            place = "the record's place: a valid topic name and two numbers"
+            return f"expected {dialect.prefix}… to have {place}; found {values}"
     prefixes = " or ".join(f"{one.prefix}{one.place[0]}" for one in DIALECTS)
     return f"expected a header {prefixes}, found none"
 

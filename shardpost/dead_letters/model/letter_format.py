@@ -1,16 +1,16 @@
-"""The format of a dead letter: its headers and how they are parsed, its states, name and table.
+"""The format of a dead letter: headers and their parsing, states, name and table.
 
 The headers are those of docs/dead-letters.md (What a letter is). The id of a letter is
-`topic-partition-offset@timestamp` of the record whose processing failed first, so the same failure
-makes the same letter however often it is reported, and a retry that fails is that letter again,
-with the retry's attempt. The timestamp tells the record from the one at that offset of a topic of
-that name that was deleted. A reader of an id does not parse it.
+`topic-partition-offset@timestamp` of the record whose processing failed first, so that the same
+failure makes the same letter however often it is reported, and a failed retry is that letter again,
+with the retry's attempt. The timestamp distinguishes the record from one at that offset of a
+deleted topic of the same name. Readers do not parse ids.
 
 The name of a letter is its key in a form that a person can read and type: a key that is no letter
 id may be any bytes.
 
-Nearly all letters are well-formed, so these are parsed by a fast path at half the cost; all others
-by a strict one, which says what is wrong. A test compares the two.
+Well-formed letters, nearly all, are parsed by a fast path at half the cost, others by a strict one,
+which reports what is wrong. A test compares the two.
 """
 
 import base64
@@ -38,7 +38,7 @@ ORIGIN_NULL = "origin-null"
 ATTEMPT = "attempt"
 ERROR = "error"
 FAILED_AT = "failed-at"
-# When the store took a letter that a sweep has written again, in milliseconds since 1970.
+# The original store time of a letter that a sweep rewrote, in milliseconds since 1970.
 STORED_AT = "stored-at"
 
 # Headers of every record of a letter, retries too; and those that only a letter itself has.
@@ -46,7 +46,7 @@ ORIGIN_HEADERS = (ID, ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_KEY,
 FAILURE_HEADERS = (ATTEMPT, ERROR, FAILED_AT)
 RESERVED = frozenset((*ORIGIN_HEADERS, *FAILURE_HEADERS, STORED_AT, HEADERS_LEFT_OUT))
 
-# The beginning of the error of a letter that was parked because it could not be parsed.
+# The prefix of the error of a letter parked because it could not be parsed.
 MALFORMED = "malformed: "
 
 MAX_ATTEMPTS = 9_999
@@ -67,8 +67,8 @@ HeaderMap = Mapping[str, str | bytes | None]
 class Letter(NamedTuple):
     """A dead letter without its value. `failed_at` is never later than the record's timestamp.
 
-    `stored_at` is when the store took it, by the broker's clock; None where the broker does not
-    stamp records.
+    `stored_at` is its time in the store by the broker's clock; None if the broker does not stamp
+    records.
     """
 
     id: str
@@ -84,7 +84,7 @@ class Letter(NamedTuple):
 
     @property
     def delayed_from(self) -> datetime:
-        """When its delay begins: by the broker's clock, if that is known."""
+        """The start of its delay, by the broker's clock if known."""
         return self.stored_at or self.failed_at
 
 
@@ -96,12 +96,12 @@ class Malformed:
 
 
 def header_text(value: str | bytes | None) -> str:
-    """Return a header's value as text; what is not UTF-8 in it becomes U+FFFD."""
+    """Return a header's value as text; invalid UTF-8 becomes U+FFFD."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value or ""
 
 
 def utf8_header(value: str | bytes | None) -> str | None:
-    """Return a header's value as text; None where it is not UTF-8."""
+    """Return a header's value as text, or None if it is not UTF-8."""
     try:
         return value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError:
@@ -109,7 +109,7 @@ def utf8_header(value: str | bytes | None) -> str | None:
 
 
 class LetterState(StrEnum):
-    """Where a letter is; `dropped` is a failure reported again after it had been resolved."""
+    """The state of a letter; `dropped` is a failure reported again after its resolution."""
 
     WAITING = "waiting"
     RETRIED = "retried"
@@ -119,7 +119,7 @@ class LetterState(StrEnum):
     DROPPED = "dropped"
 
 
-# The letter is in its topic: nothing has dealt with it yet.
+# The letter is in its topic and not resolved yet.
 OPEN = (LetterState.WAITING, LetterState.PARKED)
 # An id of ours is far shorter: the name of a topic has at most 249 characters.
 MAX_KEY_BYTES = 1_000
@@ -129,7 +129,7 @@ BASE64, SHA256 = "base64 ", "sha256 "
 
 
 def name_of(key: bytes | None) -> str:
-    """Return a key as text; in base64 where it is none; its SHA-256 where it is empty or long."""
+    """Return a key as text, in base64 if it is not text, or as SHA-256 if empty or long."""
     key = key or b""
     if not 0 < len(key) <= MAX_KEY_BYTES:
         return SHA256 + sha256(key).hexdigest()
@@ -151,9 +151,9 @@ def keys_of(name: str) -> set[bytes]:
     return keys
 
 
-# Every step in the life of every dead letter, made of the records of dead-letters and parking-lot.
-# Each sweep appends to it, and it belongs to no snapshot. How far the topics were read, and which
-# topic of a name that was (`generation`), is kept in its commits.
+# Every step of every dead letter, from the records of dead-letters and parking-lot. Each sweep
+# appends to it, and it belongs to no snapshot. The offsets read, and the `generation` of each
+# topic, are kept in its commits.
 DEAD_LETTERS = Table(
     "dead_letters",
     columns(
@@ -198,20 +198,20 @@ def parse_record(record: Record) -> Letter | Malformed:
 
 
 def stored_milliseconds(headers: HeaderMap, timestamp: int) -> int:
-    """Return when the store took a letter: before its timestamp, if a sweep wrote it again."""
+    """Return a letter's time in the store: before its timestamp, if a sweep rewrote it."""
     stored_at = number_of(headers.get(STORED_AT), MAX_OFFSET)
     return timestamp if stored_at is None else min(stored_at, timestamp)
 
 
 def attempt_of(headers: Headers, *, require_id: bool = True) -> int:
-    """Return the attempt in a letter's headers; 0 if there is none, or no letter id beside it."""
+    """Return the attempt in a letter's headers; 0 if it, or the letter id, is missing."""
     by_name = dict(headers)
     is_there = ID in by_name or not require_id
     return (number_of(by_name.get(ATTEMPT), MAX_ATTEMPTS) or 0) if is_there else 0
 
 
 def number_of(value: str | bytes | None, most: int = MAX_NUMBER) -> int | None:
-    """Return the number, from 0 to `most`, that a header has in ASCII digits; None for another."""
+    """Return the number from 0 to `most` in a header's ASCII digits, else None."""
     raw = header_bytes(value)
     # isdigit of text accepts more digits than ASCII's, of bytes it does not
     if raw and raw.isdigit() and len(raw) <= _MAX_DIGITS and (number := int(raw)) <= most:

@@ -1,4 +1,4 @@
-"""The life of a letter: the step that a record is, the newest step, and which letters are listed.
+"""The life of a letter: its steps, its newest step, and which letters are listed.
 
 The table `dead_letters` has the steps of all records of dead-letters and parking-lot as rows.
 """
@@ -29,7 +29,7 @@ from shardpost.kafka.records import Record, header_bytes
 from shardpost.values.retry_settings import RetryRules
 
 STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
-# What was resolved in that time is listed too: so long `retries` has what became of it.
+# Letters resolved in this time are listed, too: `retries` still has their records.
 RECENT = timedelta(days=7)
 # The order of the states within one attempt.
 _STAGES = {
@@ -40,8 +40,7 @@ _STAGES = {
     LetterState.DISCARDED: 2,
 }
 
-# {topic: which one of that name it is now}: 0 is the first that is known, and one that was deleted
-# and recreated is the next.
+# {topic: its generation}: 0 is the first known; a recreated topic is the next.
 Generations = Mapping[str, int]
 _FIRST: Generations = MappingProxyType({})
 
@@ -51,11 +50,11 @@ class Step:
     """One step, with the facts of the letter that its record has; others are None.
 
     `topic`, `partition` and `offset` are where the record is. Without an attempt it is a tombstone
-    that was written by hand, which may be of no letter at all. `generation` tells which topic of
-    that name it is. `key` is the name of the record's key where the letter has another one.
+    written by hand, perhaps of no letter at all.
 
-    `delayed_from` and `jitter` are facts of a letter that waits; when it is `due` follows from the
-    rules of whoever asks.
+    `generation` is that of the topic. `key` is the name of the record's key if it differs from the
+    letter's. `delayed_from` and `jitter` belong to a waiting letter; the reader's rules decide when
+    it is `due`.
     """
 
     id: str
@@ -109,7 +108,7 @@ class Step:
         )
 
     def by(self, rules: RetryRules) -> "Step":
-        """Return this step with the time at which it is due, if it waits."""
+        """Return this step with its due time, if it is waiting."""
         if self.delayed_from is None or self.jitter is None:
             return self
         retries = rules.of(self.origin_topic or "")
@@ -128,10 +127,10 @@ class Step:
 
 
 def newest_steps(steps: Iterable[Step], generations: Generations = _FIRST) -> dict[str, Step]:
-    """Return the newest step of each letter by its id, in whatever order the steps come.
+    """Return the newest step of each letter by its id, for steps in any order.
 
-    An id of which there are only tombstones written by hand is no letter. Nor is one that was
-    waiting or parked in a topic that is no more: it is lost.
+    An id with only tombstones written by hand is not a letter. A letter waiting or parked in a
+    deleted topic is lost.
     """
     current, past = _Newest(by_generation=False), _Newest(by_generation=True)
     by_hand: list[Step] = []
@@ -148,7 +147,7 @@ def newest_steps(steps: Iterable[Step], generations: Generations = _FIRST) -> di
 
 
 class _Newest:
-    """The newest step of each letter by its id, and the newest one that says what it failed by."""
+    """The newest step of each letter by its id, and its newest failure."""
 
     def __init__(self, *, by_generation: bool) -> None:
         self._by_generation = by_generation
@@ -156,7 +155,7 @@ class _Newest:
         self._failures: dict[str, Step] = {}
 
     def add(self, step: Step) -> None:
-        """Take one step more."""
+        """Add one step."""
         self._add(self._steps, step)
         if step.error or step.origin_topic:
             self._add(self._failures, step)
@@ -186,16 +185,16 @@ class _Newest:
 
 
 def later_name(step: Step) -> str | None:
-    """Return the name that a waiting letter has if its store was given more partitions since."""
+    """Return a waiting letter's name after its store got more partitions."""
     is_own = step.state is LetterState.WAITING and step.key is None
     return f"{step.id}~{step.partition}" if is_own else None
 
 
 def _of_both(current: Step | None, past: Step | None, generations: Generations) -> Step | None:
-    """Return the newest step of a letter, of which some may be of deleted topics.
+    """Return the newest step of a letter, even with steps of deleted topics.
 
-    Where only one of both topics was recreated, the order of a letter's life still holds between
-    the old one and the other.
+    If only one of both topics was recreated, the order of a letter's life still holds between the
+    old topic and the other.
     """
     if past is None:
         return current
@@ -209,7 +208,7 @@ def _of_both(current: Step | None, past: Step | None, generations: Generations) 
 def in_order(steps: Iterable[Step]) -> Sequence[Step]:
     """Return the steps of one letter in the order of its life; those by hand by their time.
 
-    Where some are of a topic that was recreated, all are in the order of their times.
+    If a topic was recreated, all are ordered by time.
     """
     ordered = sorted(steps, key=lambda step: (step.is_by_hand, step.order, step.at))
     if len({step.generation for step in ordered}) > 1:
@@ -222,11 +221,10 @@ def in_order(steps: Iterable[Step]) -> Sequence[Step]:
 
 
 def step_of(record: Record, rules: RetryRules, *, store_partitions: int | None) -> Step | None:
-    """Return the step that a record is; None for a tombstone that is no step of its own.
+    """Return a record as a step; None for a tombstone that is not a step of its own.
 
-    It is one of the store, which has so many partitions; of the parking lot if that is None.
-
-    A letter that was parked left the store by a tombstone too: its step is that of the parking lot.
+    `partitions` is that number of the store, or None for the parking lot. The store's tombstone of
+    a parked letter is not a step: the record in the parking lot is.
     """
     is_store = store_partitions is not None
     if record.value is None:
@@ -276,7 +274,7 @@ def _tombstone_step(record: Record, *, is_store: bool) -> Step | None:
 
 @dataclass(frozen=True)
 class ListFilters:
-    """Which letters are listed; None lists all, of those that were resolved the recent ones."""
+    """Which letters are listed; None lists all, with only the recent resolved ones."""
 
     state: str | None = None
     origin: str | None = None
@@ -285,7 +283,7 @@ class ListFilters:
     until: datetime | None = None
 
     def closed_since(self, now: datetime) -> datetime | None:
-        """Return since when a letter that is listed was resolved; None: whenever."""
+        """Return the earliest resolution time of listed letters; None: any."""
         if self.state in OPEN:
             return now
         if self.since is None and self.until is None:

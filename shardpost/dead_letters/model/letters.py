@@ -4,13 +4,13 @@ This is the one module of dead letters that other features import; the format is
 letter_format.py.
 
 A letter lies in the partition of its original key. Its name, which is also its key in the parking
-lot, is its id: letters of one id in one partition are one letter. So that no two others share a
-name, two kinds have names of their own:
+lot, is its id: records of one id in one partition are one letter. To keep names unique, two kinds
+have names of their own:
 
-- a **malformed** letter has no id, and its key may be anybody's, such as the number of an account:
-  its name is its place, `topic-partition-offset@timestamp`;
-- a **misplaced** letter lies in another partition, where no other sweep sees that there are two of
-  its id: its name is the id with that partition, `id~partition`.
+- a **malformed** letter has no id, and its key may be anything, such as an account number: its name
+  is its place, `topic-partition-offset@timestamp`;
+- a **misplaced** letter lies in another partition, where duplicates of its id are not noticed: its
+  name is the id with that partition, `id~partition`.
 """
 
 import re
@@ -56,17 +56,17 @@ from shardpost.kafka.records import (
 # What others import from here.
 __all__ = ["HEADERS_BYTES", "ORIGIN_NULL", "ORIGIN_OFFSET", "ORIGIN_PARTITION", "ORIGIN_TOPIC"]
 
-# Those that remain where not even its headers fit.
+# The headers kept if not even all headers fit.
 _SMALL_HEADERS = frozenset((ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ERROR))
-# The class of the error by which a compaction rejects a record; no retry of the same value helps.
+# The error class of a rejected record; retrying the same value does not help.
 UNDECODABLE = "Undecodable"
 
 
 def letter_id(origin: Coordinates, timestamp: int) -> str:
     """Return the id of a record's letter: `topic-partition-offset@timestamp`.
 
-    Without `@timestamp` where the record has none. A name of a topic never contains an `@`. The
-    time is the nearest that tables can have, so that the id is the same with that of a table.
+    `@timestamp` is left out if the record has none. Topic names never contain an `@`. The time is
+    rounded to that of tables, so that the id is the same from a table.
     """
     place = f"{origin.topic}-{origin.partition}-{origin.offset}"
     return place if timestamp <= EARLIEST_MS else f"{place}@{min(timestamp, LATEST_MS)}"
@@ -96,15 +96,15 @@ def first_failure(record: Record, error: BaseException | str, failed_at: datetim
 
 
 def failed_again(retry: Record, error: BaseException | str, failed_at: datetime) -> Letter | None:
-    """Return the letter of a retry that failed: the same one, at the retry's attempt.
+    """Return the letter of a failed retry: the same letter, at the retry's attempt.
 
-    None if the record's headers are not those of a retry.
+    None if the record does not have the headers of a retry.
     """
     headers = [*retry.headers, (ERROR, error_text(error)), (FAILED_AT, failed_at.isoformat())]
     key, at = header_bytes(dict(retry.headers).get(ID)), int(failed_at.timestamp() * 1000)
     again = retry._replace(key=key, headers=headers, timestamp=at, is_append_time=False)
     letter = parse_record(again)
-    # Whether it is null shows the value itself: it may have been edited on its way.
+    # Only the value shows whether it is null: it may have been edited.
     return letter._replace(is_null=retry.value is None) if isinstance(letter, Letter) else None
 
 
@@ -130,20 +130,20 @@ def as_record(letter: Letter, original: Record, topic: str, partitions: int) -> 
 
 
 def fitting(out: Outgoing, max_bytes: int) -> Outgoing:
-    """Return the record of a letter, or one without its value where it is too large for the store.
+    """Return the record of a letter, without its value if it is too large for the store.
 
-    That one is malformed, and so it is parked, and says what it was; nothing retries it.
-    `max_bytes` is the store's `max.message.bytes`.
+    Such a letter is malformed, so it is parked with a description, and never retried. `max_bytes`
+    is the store's `max.message.bytes`.
     """
     size = batch_bytes(out)
     if size <= max_bytes:
         return out
     said = header_text(dict(out.headers)[ERROR])
     error = (
-        f"{MALFORMED}its value is left out: expected a letter of at most {max_bytes} bytes, found"
-        f" {size}; {said}"
+        f"{MALFORMED}its value was left out: expected a letter of at most {max_bytes} bytes,"
+        f" found {size}; {said}"
     )
-    # Without an id, and with this error, it is malformed by what the error says.
+    # Without an id, and with this error, it is malformed for the reason in the error.
     headers = [header for header in out.headers if header[0] not in (ID, ERROR)]
     headers.append((ERROR, error_text(error)))
     without = out._replace(value=b"", headers=headers)
@@ -180,10 +180,10 @@ def error_text(error: BaseException | str) -> str:
     else:
         kind = type(error)
         module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-        try:  # an error's own method may do anything
+        try:  # an exception's own method may raise anything
             message = str(error)
         except Exception:
-            message = "its message cannot be read"
+            message = "its message is unreadable"
         text = f"{module}{kind.__qualname__}: {message}"
     return text.encode(errors="replace")[:ERROR_BYTES].decode(errors="ignore")
 
@@ -191,7 +191,7 @@ def error_text(error: BaseException | str) -> str:
 def parking_key(letter: Letter | Malformed, record: Record, partitions: int) -> bytes:
     """Return the key of a record of the store in the parking lot.
 
-    The store has so many partitions. The same record always has the same key.
+    `partitions` is that number of the store. The same record always has the same key.
     """
     if isinstance(letter, Malformed):
         return letter_id(record.coordinates, record.timestamp).encode()
@@ -211,5 +211,5 @@ def is_misplaced(letter: Letter, record: Record, partitions: int) -> bool:
 
 @cache
 def _form_of_names(store: str) -> re.Pattern[str]:
-    """Return the form of the names that are no ids: an id of that form cannot be a name itself."""
+    """Return the pattern of names that are not ids: an id like that cannot be a name."""
     return re.compile(rf"(?s)(?:.*~[0-9]+|{re.escape(store)}-[0-9]+-[0-9]+(?:@[0-9]+)?)")

@@ -22,7 +22,7 @@ from shardpost.kafka.records import Record
 from shardpost.topics.declared import LETTER_BYTES, STORED_BYTES
 from shardpost.values.retry_settings import RetryRules
 
-# Parked so often by one error, a letter is redriven only with --again.
+# A letter parked this often by one error is redriven only with --again.
 REPEATED = 2
 # The largest value with which a letter and all its headers still fit into the store.
 VALUE_BYTES = STORED_BYTES - LETTER_BYTES - HEADERS_BYTES
@@ -32,13 +32,13 @@ def require_fitting(value: bytes, name: str) -> None:
     """Raise UsageError for a value that is larger; `name` is what it was given as."""
     if len(value) > VALUE_BYTES:
         raise UsageError(
-            f"{name}: expected at most {VALUE_BYTES} bytes, found more; a letter cannot be larger"
+            f"{name}: expected at most {VALUE_BYTES} bytes, the limit of a letter, found more"
         )
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which parked letters are selected; a filter that is None, and only that, selects all."""
+    """Which parked letters are selected; only a filter of None selects all."""
 
     ids: frozenset[str] | None = None
     filters: ListFilters = field(default_factory=ListFilters)
@@ -56,20 +56,20 @@ class Selection:
 
 @dataclass(frozen=True)
 class Shown:
-    """What a plan has shown: all before these ends of the parking lot of that topic id."""
+    """What a plan has shown: all before these end offsets of the parking lot with that topic id."""
 
     topic_id: str
     ends: Mapping[int, int]
 
     @classmethod
     def parse(cls, text: str) -> "Shown":
-        """Return what `--up-to` says; UsageError if it is of no plan."""
+        """Parse the value of `--up-to`; raises UsageError if no plan printed it."""
         topic_id, *ends = text.split(":")
         try:
             parts = (one.split("=") for one in ends)
             return cls(topic_id, {int(at): int(end) for at, end in parts})
         except ValueError:
-            why = f"expected what a plan has printed, found {text[:50]!r}"
+            why = f"expected the value that a plan printed, found {text[:50]!r}"
             raise UsageError(f"up to: {why}") from None
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class Shown:
         return self.topic_id + "".join(ends)
 
     def before(self, partition: int, offset: int) -> "Shown":
-        """Return it without what comes behind a letter, partition by partition."""
+        """Return it limited to a letter, partition by partition."""
         ends = {number: end for number, end in self.ends.items() if number < partition}
         return Shown(self.topic_id, {**ends, partition: offset + 1})
 
@@ -86,7 +86,7 @@ class Shown:
 class RedriveRequest:
     """Redrive or discard; `value` replaces that of the letter.
 
-    With `allow_repeated` also letters are redriven that one error has parked REPEATED times.
+    With `allow_repeated`, letters that one error parked REPEATED times are redriven, too.
     """
 
     selection: Selection
@@ -99,13 +99,13 @@ class RedriveRequest:
 
     @property
     def kind(self) -> Kind:
-        """What the record in `decisions` says."""
+        """The text for the record in `decisions`."""
         if not self.is_redrive:
             return Kind.DISCARDED
         return Kind.REDRIVEN if self.value is None else Kind.EDITED
 
     def refusal(self, record: Record, rules: RetryRules) -> str | None:
-        """Return why the request cannot be applied to a parked letter; None if it can."""
+        """Return why the request cannot be applied to a parked letter, or None."""
         if not self.selection.matches_filters(record):
             return "parked, but excluded by --origin, --error, --since or --until"
         if not self.is_redrive:

@@ -1,9 +1,9 @@
 """The retry policy: what a sweep does with one letter, from its attempt, its error and its age.
 
-Exhausted, fatal and malformed letters, and those of unknown origin, are parked; the others are
-retried once their backoff is over. It begins when the topic `dead-letters` took the letter, by the
-broker's clock, since a consumer's clock may be slow; where the broker does not stamp records, at
-the failure as the consumer reports it.
+Exhausted, fatal and malformed letters, and those of unknown origin, are parked; others are retried
+after their backoff. The backoff starts when the letter was appended to `dead-letters`, by the
+broker's clock, since a consumer's clock may be slow; if the broker does not stamp records, at the
+reported failure.
 
 The fingerprint of an error, by which letters are counted, is the same for errors that differ only
 in values: numbers, ids, what is quoted, and what comes after `, found`.
@@ -38,17 +38,17 @@ def due(retries: RetrySettings, delayed_from: datetime, attempt: int, fraction: 
     milliseconds = math.ceil(delay(retries, attempt, fraction) * 1000)
     try:
         return delayed_from + timedelta(milliseconds=milliseconds)
-    except OverflowError:  # that is in the year 9999, as some clock says
+    except OverflowError:  # for a clock in the year 9999
         return datetime.max.replace(tzinfo=UTC)
 
 
 def jitter_of(letter_id: str, attempt: int) -> float:
-    """Return which part of the jitter of the settings a letter has, always the same."""
+    """Return a letter's constant fraction of the configured jitter."""
     return crc32(f"{letter_id}/{attempt}".encode()) / 2**32
 
 
 def delay(retries: RetrySettings, attempt: int, fraction: float) -> float:
-    """Return the seconds between an attempt that failed and the next one."""
+    """Return the seconds between a failed attempt and the next."""
     try:
         delay_without_jitter = min(retries.cap, retries.first_delay * retries.factor**attempt)
     except OverflowError:
@@ -62,9 +62,9 @@ class Outcome(IntEnum):
     WAIT = 0
     RETRY = 1
     PARK = 2
-    DROP = 3  # a failure that was reported again after it had been resolved
-    RESTORE = 4  # waits, but below a record of its key that must not replace it
-    HOLD = 5  # due, but too many are by the same error; or too large to be parked
+    DROP = 3  # a failure reported again after its resolution
+    RESTORE = 4  # waiting, but before a record of its key that must not replace it
+    HOLD = 5  # due, but too many have the same error; or too large to be parked
 
 
 # A letter with one of these outcomes is left in `dead-letters` as it is.
@@ -74,9 +74,9 @@ LEFT_IN_STORE = frozenset((Outcome.WAIT, Outcome.HOLD))
 class SelectedLetter(NamedTuple):
     """A letter that a sweep retries, parks, drops or restores now.
 
-    `release_offset` is the offset up to which `dead-letters` has to be read before it may go, so
-    that letters of one original key go in the order of the origin. `resolved_attempt` is, of one
-    that is dropped, the attempt that had been resolved before.
+    `release_offset` is the offset up to which `dead-letters` has to be read before it is sent, so
+    that letters of one original key keep the order of the origin. `resolved_attempt` is, for a
+    dropped letter, the attempt that was resolved before.
     """
 
     offset: int
@@ -126,7 +126,7 @@ def park(reason: str) -> RetryDecision:
 
 
 def unknown_origin(letter: Letter) -> str:
-    """Return why a letter of a retry topic is not retried: its original topic is unknown."""
+    """Return why a letter from a retry topic is not retried: its original topic is unknown."""
     return (
         "unknown origin: expected the topic of the original record, found the retry topic"
         f" {letter.origin_topic}"

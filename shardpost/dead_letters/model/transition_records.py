@@ -37,15 +37,15 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import BY_KEY, Header, Headers, Outgoing, Record, header_bytes
 from shardpost.values.retry_settings import RetryRules
 
-# Headers of a tombstone: the state that the letter goes to, when, and the offset of the record that
-# is resolved; beside them the attempt. Of a letter that is misplaced, its name.
+# Headers of a tombstone: the state that the letter goes to, when, and the offset of the resolved
+# record; beside them the attempt, and the name of a misplaced letter.
 STATE = "state"
 AT = "at"
 RESOLVED_OFFSET = "dealt-offset"
 NAME = "letter-name"
-# Headers of a parked letter: why, the fingerprint of its error, how often that error parked it, and
-# how often others parked it before: `fingerprint=count`, the latest first. Of a malformed one, the
-# key that it had in the store.
+# Headers of a parked letter: the reason, the fingerprint of its error, how often that error parked
+# it, and how often others did: `fingerprint=count`, the latest first. For a malformed letter, its
+# key in the store.
 PARKED_REASON = "parked-reason"
 PARKED_ERROR = "parked-error"
 PARKED_COUNT = "parked-count"
@@ -67,8 +67,8 @@ class Routes:
 def retry_record(letter: Letter, record: Record, topic: str, routes: Routes) -> Outgoing:
     """Return the next attempt at a letter: its original key, value and headers.
 
-    A value that is there is sent, even if the letter says that it was null. Headers that others
-    added at the failure are left out: with them, its next failure could not be told from the last.
+    A value is sent if present, even if the letter is marked as null. Headers added by frameworks at
+    the failure are left out: with them, its next failure would look like the last.
     """
     letter = letter._replace(is_null=letter.is_null and not record.value)
     headers = [
@@ -79,7 +79,7 @@ def retry_record(letter: Letter, record: Record, topic: str, routes: Routes) -> 
     headers += letter_headers(letter, more_attempts=1)
     value = None if letter.is_null else record.value
     partition = BY_KEY
-    if not letter.origin_key:  # librdkafka may place what has no key anywhere
+    if not letter.origin_key:  # librdkafka may put a record without a key anywhere
         partition = partition_of(letter.origin_key or letter.id, routes.partitions[topic])
     return Outgoing(topic, letter.origin_key, value, headers, partition)
 
@@ -98,7 +98,7 @@ def parked_record(
     if before:
         others = islice(before.items(), _MAX_ERRORS)
         headers.append((PARKED_BEFORE, ",".join(f"{name}={times}" for name, times in others)))
-    if isinstance(letter, Malformed):  # of headers with one name the last counts
+    if isinstance(letter, Malformed):  # the last header of a name counts
         headers.append((STORED_KEY, record.key))
     key = parking_key(letter, record, routes.partitions[routes.store])
     partition = partition_of(key, routes.partitions[routes.parking_lot])
@@ -106,10 +106,10 @@ def parked_record(
 
 
 def tombstone(record: Record, attempt: int | None, state: LetterState, at: datetime) -> Outgoing:
-    """Return the record that removes a letter from its topic, and says to which state it went.
+    """Return the tombstone that removes a letter from its topic, with its new state.
 
-    It covers that record and those before it: another may have come in the meantime. Without an
-    attempt it is of a malformed letter, and covers that record alone.
+    It covers that record and those before it, but none that came meanwhile. Without an attempt it
+    is for a malformed letter, and covers that record alone.
     """
     headers: list[Header] = [(STATE, str(state)), (AT, at.isoformat())]
     headers.append((RESOLVED_OFFSET, str(record.offset)))
@@ -123,7 +123,8 @@ def removed(
 ) -> Outgoing:
     """Return the tombstone of a letter of the store that was retried or parked.
 
-    That of a malformed one, which has no attempt, is of that record alone: others of its key stay.
+    For a malformed letter, which has no attempt, it covers that record alone: others of its key
+    remain.
     """
     if isinstance(letter, Malformed):
         return tombstone(record, None, state, at)
@@ -146,7 +147,7 @@ def is_of_misplaced(gone: Outgoing, record: Record, routes: Routes) -> bool:
 def restored(record: Record) -> Outgoing:
     """Return a copy of a letter, to be written after a record that must not replace it.
 
-    It keeps its time; where the broker will stamp it anew, as a header.
+    It keeps its time, in a header if the broker stamps records.
     """
     headers = list(record.headers)
     if record.is_append_time:
@@ -171,7 +172,7 @@ def resolved_offset(headers: Headers, offset: int) -> int:
 
 
 def parked_count(headers: HeaderMap) -> int:
-    """Return how often a letter was parked by the error that parked it last."""
+    """Return how often a letter was parked by its last error."""
     return number_of(headers.get(PARKED_COUNT)) or 0
 
 
@@ -211,7 +212,7 @@ def outcome_records(
         gone = removed(letter, record, LetterState.RETRIED, now, routes)
         return [retry_record(letter, record, topic, routes), gone]
     reason = decide(letter, now, rules).reason
-    if reason is None:  # it is due, and its retry topic does not accept it
-        reason = "too large for its retry topic, with its original key"
+    if reason is None:  # due, but its retry topic does not accept it
+        reason = "too large for its retry topic together with its original key"
     gone = removed(letter, record, LetterState.PARKED, now, routes)
     return [parked_record(letter, record, reason, routes), gone]

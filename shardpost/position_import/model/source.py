@@ -212,5 +212,5 @@ class ImportRequest:
         if self.import_id is not None:
             require_usable(self.import_id)
         if self.up_to is not None and not re.fullmatch(r"[0-9]{1,18}:[0-9a-f]{16}", self.up_to):
-            why = f"expected what a plan has printed, found {self.up_to[:50]!r}"
+            why = f"expected the value that a plan printed, found {self.up_to[:50]!r}"
             raise UsageError(f"--up-to: {why}: plan the import, without --apply")
