@@ -42,7 +42,7 @@ PARAMS = {
         "Source", "File or folder that the worker can read, or a JDBC URL. Needed."
     ),
     **params_of(import_command, ("table", "query", "apply", "max_closed", "import_id", "up_to")),
-    "why": text_param("Why", "Reason; recorded on decisions."),
+    "why": text_param("Why", "Recorded on the topic decisions."),
 }
 
 

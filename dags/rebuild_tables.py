@@ -52,7 +52,7 @@ ANY = "none_failed_min_one_success"  # of several ways to a task, one was taken
 PARAMS = {
     "action": text_param(
         "Action",
-        "What to do; the params below but **why** are for a rebuild.",
+        "What to do. The fields below, except Why, are for a rebuild.",
         enum=[None, "rollback", "drop"],
         values_display={
             "null": "rebuild, compare, and swap",
@@ -67,7 +67,7 @@ PARAMS = {
         " 1%, for a swap without asking. Empty: a person is asked.",
         format=SHARE,
     ),
-    "why": text_param("Why", "Recorded on `decisions`."),
+    "why": text_param("Why", "Recorded on the topic decisions."),
 }
 
 

@@ -179,7 +179,7 @@ def _compaction_text(result: dict[str, Any], began: datetime) -> str:
     " SHARDPOST_IMPORT_MAX_CLOSED.",
 )
 @click.option(
-    "--up-to", metavar="PLAN", help="Only what a plan has shown: its `up_to`, as it was printed."
+    "--up-to", metavar="PLAN", help="Only what a plan has shown: its up_to, as it was printed."
 )
 @WHY
 @BY

@@ -96,7 +96,7 @@ def records(
     )
 
 
-COLUMNS = ("partition", "offset", "time", "key", "value", "bytes", "what became of it")
+COLUMNS = ("partition", "offset", "time", "key", "value", "bytes", "outcome")
 
 
 def _row(visit: PageRequest, one: ShownRecord) -> tuple[object, ...]:

@@ -38,14 +38,13 @@ from shardpost.page.record_outcomes import letter_link
 from shardpost.page.rendering import Listing
 from shardpost.page.request import CurrentRequest, PageRequest, Reason, patient_installation
 from shardpost.page.value_layout import ON_OWN_PAGE, laid_out
-from shardpost.wording import counted
 
 router = APIRouter(prefix="/letters", dependencies=[sees(LETTERS)])
 # A parking lot with more records is read only if one asks for it: the numbers are there sooner.
 READ_AT_ONCE = 20_000
 # Letters named by their ids, of a longer one, of which the records alone are read.
 READ_ONE_BY_ONE = 20
-# So long an answer waits for a decision to be carried out; a longer one goes on by itself.
+# So long an answer waits for a decision to be carried out; a longer one continues behind it.
 ANSWER_SECONDS = 2.0
 # What becomes of letters, as the page says it.
 DECISIONS = {
@@ -146,20 +145,15 @@ def apply(visit: CurrentRequest, applied: Annotated[Applied, Form()]) -> Respons
         raise UsageError("expected what the plan has shown, found none: open the plan again")
     value = None if applied.value is None else _bytes_of(applied.value)
     redrive = _redrive(visit, applied.plan, value, applied.why, is_patient=True)
-    run = start(redrive, applied.plan.query(), ANSWER_SECONDS)
-    if run.is_going:
-        return visit.back_to("letters/run", "It goes on by itself: this page says how far it is.")
-    said = f"{counted(run.done, 'letter')} {DECISIONS[run.decision]}"
-    said += f", {run.refused} refused" * bool(run.refused)
-    said += f", {run.not_shown} that the plan did not show left" * bool(run.not_shown)
-    return visit.back_to("letters/run", f"{said}.")
+    start(redrive, applied.plan.query(), ANSWER_SECONDS)
+    return visit.back_to("letters/run", "")  # which shows how far it is
 
 
 @router.post("/stop", dependencies=acts(LETTERS))
 def stop(visit: CurrentRequest, run: Annotated[str, Form()]) -> Response:
-    """Stop what goes on after the letters that it is writing."""
+    """Stop a run after the letters that it is writing."""
     ask_to_stop(visit.installation.files, run)
-    return visit.back_to("letters/run", "It stops after the letters that it is writing.")
+    return visit.back_to("letters/run", "stopping after the letters that are being written")
 
 
 @router.get("/run")
@@ -262,7 +256,7 @@ def _counted(redrive: Redrive, found: ListedLetters) -> dict[str, Any]:
 
 def _refused(visit: PageRequest, refusals: list[tuple[str, str]]) -> Listing:
     rows = [(letter_link(visit, one), why) for one, why in refusals]
-    return Listing(("letter", "why it is refused"), rows, "None is refused.")
+    return Listing(("letter", "reason"), rows, "None is refused.")
 
 
 def _bytes_of(text: str) -> bytes:

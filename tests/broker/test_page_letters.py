@@ -146,7 +146,7 @@ def test_a_plan_changes_nothing_and_is_carried_out_with_the_users_name(
     assert found == shardpost.json("letters", "redrive", "--canary", "2")
     assert (found["letters"], retries(ready)) == (2, [])
     said = page.send(plan, "letters/apply", why="the schema is mended")
-    assert "2 letters redriven." in said
+    assert "<strong>2</strong> of 2 letters redriven" in said
     assert len(retries(ready)) == 2
     assert {(one["Kind"], one["Who"], one["Why"]) for one in decisions(ready)} == {
         ("redriven", "anna", "the schema is mended")
@@ -214,7 +214,7 @@ def test_what_is_parked_after_a_plan_was_shown_stays_and_is_told(
     assert total(sweep(ready, START)) == {"parked": 2}
     shown = urlencode({"do": "discard", "up_to": plan["up_to"]})
     said = page.send("letters/plan", "letters/apply", plan=shown, why="lost")
-    assert "1 letter discarded, 2 that the plan did not show left." in said
+    assert "<strong>1</strong> of 1 letter discarded, 2 not in the plan stay parked" in said
     assert len(live(ready, ready.topic("parking-lot"))) == 2
 
 
@@ -259,13 +259,13 @@ def test_what_a_compaction_would_reject_again_is_told_before(
         plan = page.send(on, "letters/edit", 200, **fields, value=value)
         assert ("would reject it again" in plan) == (said is not None)
         assert (said or "") in plan
-        assert "unchanged, it is rejected" not in plan
-        assert ("nothing is wrong with it" in plan) == (said is None)
+        assert "unchanged, they will be rejected" not in plan
+        assert ("The next compaction will accept it" in plan) == (said is None)
     write(ready, [Batch([], [country_of("LON", "GB")])])
     plan = page.send(on, "letters/edit", 200, **fields, value=good)
-    assert "nothing is wrong with it" in plan
+    assert "The next compaction will accept it" in plan
     plan = page.send(on, "letters/edit", 200, **fields, value=good.replace("LON", "lon "))
-    assert "nothing is wrong with it" not in plan
+    assert "The next compaction will accept it" not in plan
     assert "exchange 'lon ' has no record with a Country: did you mean LON?" in plan
 
 
@@ -276,7 +276,7 @@ def test_a_plan_says_that_an_unchanged_record_of_an_input_is_rejected_again(
     letters = [original(1, b"k", b"{}", topic=topic), original(2, b"k", b"{}")]
     put(ready, [failed(ready, letter, "ValueError: bad") for letter in letters])
     assert total(sweep(ready, START)) == {"parked": 2}
-    said = f"A compaction rejected what came from {topic}: unchanged, it is rejected"
+    said = f"A compaction rejected the letters from {topic}: unchanged, they will be rejected"
     assert said in page.get("letters/plan")
     assert said not in page.get("letters/plan", do="discard")
     assert said not in page.get("letters/plan", origin="positions")
@@ -289,7 +289,7 @@ def test_a_long_one_goes_on_by_itself_and_is_stopped(
     plan = "letters/plan"
     monkeypatch.setattr(redrives, "ANSWER_SECONDS", 0.0)
     said = page.send(f"{plan}?rate=0.05", "letters/apply", why="slowly")
-    assert "It goes on by itself" in said
+    assert 'data-refresh="2"' in said
     refused = page.send(plan, "letters/apply", 503, why="twice")
     assert "is already running" in refused
     wait_for(lambda: page.json("letters/run")["state"] == "running", "the run to write")
@@ -300,7 +300,7 @@ def test_a_long_one_goes_on_by_itself_and_is_stopped(
     done = page.json("letters/run")["done"]
     assert done < 4
     assert len(retries(ready)) == done
-    [left] = re.findall(r'href="/shardpost/([^"]*)">What is left of it', page.get("letters/run"))
+    [left] = re.findall(r'href="/shardpost/([^"]*)">Plan the rest', page.get("letters/run"))
     put(ready, [failed(ready, original(n, b"k%d" % n)) for n in (20, 21)])
     assert total(sweep(ready, START)) == {"parked": 2}
     query = dict(parse_qsl(left.partition("?")[2]))
@@ -310,7 +310,7 @@ def test_a_long_one_goes_on_by_itself_and_is_stopped(
     monkeypatch.setattr(redrives, "ANSWER_SECONDS", 120.0)
     plan = f"letters/plan?{urlencode({**query, 'rate': '50'})}"
     said = page.send(plan, "letters/apply", why="the rest")
-    assert f"{4 - done} letters redriven" in said
+    assert f"<strong>{4 - done}</strong> of {4 - done} letters redriven" in said
     assert len(retries(ready)) == 4
 
 
@@ -333,7 +333,7 @@ def test_without_letters_or_topics_it_says_what_to_do(
     ready: Settings, settings: Settings, monkeypatch: pytest.MonkeyPatch, page: PageClient
 ) -> None:
     assert "No dead letters" in page.get("letters")
-    assert "None was asked for" in page.get("letters/run")
+    assert "None was requested" in page.get("letters/run")
     assert "No parked letter is selected" in page.get("letters/plan")
     nowhere = ready.model_copy(update={"topics": ready.topics | {"dead-letters": "nowhere"}})
     with page_client(nowhere, monkeypatch) as other:

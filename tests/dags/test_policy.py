@@ -42,6 +42,7 @@ def test_every_param_has_a_title_and_a_description_and_a_default(dag: DAG) -> No
         param = dag.params.get_param(name)
         assert param.schema["title"], name
         assert param.description, name
+        assert not {*"*`"} & {*param.description}, name  # Airflow's form shows it as it is
         param.resolve()  # raises if the default is none that it takes itself
 
 
