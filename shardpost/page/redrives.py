@@ -204,7 +204,7 @@ def _plan(visit: PageRequest, chosen: Chosen, value: bytes | None) -> Response:
             else _counted(redrive, found)
         )
     rows = [
-        (one["letters"], one["origin"], one["error"], letter_link(visit, one["such_as"]))
+        (one["origin"], one["error"], one["letters"], letter_link(visit, one["such_as"]))
         for one in document["groups"]
     ]
     origins = {one["origin"] for one in document["groups"]}
@@ -212,7 +212,7 @@ def _plan(visit: PageRequest, chosen: Chosen, value: bytes | None) -> Response:
     problem = None
     if value is not None:  # what a compaction would have against it
         problem = next((problem_of(visit.installation, one, value) for one in inputs), None)
-    columns = ("letters", "origin", "error", "such as")
+    columns = ("origin", "error", "letters", "such as")
     empty = "No parked letter is selected, or each is refused."
     refusals = [(one["letter_id"], one["reason"]) for one in document["refusals"]]
     return visit.answer(

@@ -192,6 +192,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     found.globals |= {"Link": Link, "longest": LONGEST_CELL, "hidden": access.CLIENTS_HIDDEN}
+    found.globals |= {"rows_of_a_page": ROWS_OF_A_PAGE, "periods": PERIODS}
     found.filters |= {
         "duration": duration_text,
         "counted": counted,

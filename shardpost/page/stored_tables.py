@@ -15,15 +15,7 @@ from shardpost.errors import UsageError
 from shardpost.page import access
 from shardpost.page.access import REBUILDS, TABLES, acts, sees
 from shardpost.page.record_outcomes import records_url
-from shardpost.page.rendering import (
-    PERIODS,
-    ROWS_OF_A_PAGE,
-    Link,
-    Listing,
-    chart_of,
-    numbers_of,
-    page_of,
-)
+from shardpost.page.rendering import PERIODS, Link, Listing, chart_of, numbers_of, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Reason
 from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.difference import TITLES
@@ -73,7 +65,6 @@ def sizes(
         figure=chart_of(growth, "bytes") if growth else None,
         numbers=numbers_of(growth),
         days=days,
-        periods=PERIODS,
     )
 
 
@@ -103,7 +94,9 @@ def _snapshot_row(one: Snapshot, leaves: bool, visit: PageRequest) -> tuple[Any,
 
 
 @router.get("/snapshot")
-def snapshot(visit: CurrentRequest, number: Annotated[int, Query(ge=1)]) -> Response:
+def snapshot(
+    visit: CurrentRequest, number: Annotated[int, Query(ge=1)], page: PageNumber = 1
+) -> Response:
     """Show the versions of the tables at a snapshot, and up to which offsets it has read."""
     from shardpost import tables
 
@@ -122,20 +115,20 @@ def snapshot(visit: CurrentRequest, number: Annotated[int, Query(ge=1)]) -> Resp
         found,
         Listing(("table", "folder", "version"), versions),
         snapshot=found,
-        offsets=Listing(("read", "up to offset"), offsets[:ROWS_OF_A_PAGE]),
+        offsets=page_of(offsets, ("read", "up to offset"), page, "Nothing was read."),
     )
 
 
 @router.get("/rebuilds")
-def rebuilds(visit: CurrentRequest) -> Response:
+def rebuilds(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     """Show all rebuilds, and what can be done with the one whose tables are there."""
     with table_errors():
         found = list_described(visit.installation.tables)
-    rows = [_rebuild_row(one) for one in reversed(found)][:ROWS_OF_A_PAGE]
+    rows = [_rebuild_row(one) for one in reversed(found)]
     columns = ("rebuild", "state", "country", "from", "tables", "started", "by", "behind")
     empty = "No rebuild yet: run the DAG rebuild_tables."
     current = found[-1] if found and found[-1]["state"] not in GONE else None
-    listing = Listing(columns, rows, empty)
+    listing = page_of(rows, columns, page, empty)
     run = _run_at_work(visit) if current else None
     return visit.answer("rebuilds.html", found, listing, current=current, run=run)
 

@@ -12,15 +12,7 @@ from shardpost.errors import ShardpostError
 from shardpost.page import access
 from shardpost.page.access import KAFKA, acts, sees
 from shardpost.page.record_outcomes import own_topics, records_url, topic_link
-from shardpost.page.rendering import (
-    PERIODS,
-    ROWS_OF_A_PAGE,
-    Link,
-    Listing,
-    chart_of,
-    numbers_of,
-    page_of,
-)
+from shardpost.page.rendering import PERIODS, Link, Listing, chart_of, numbers_of, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
 from shardpost.topics.topics_file import expected_topics
 from shardpost.wording import duration_text
@@ -51,7 +43,6 @@ def topics(visit: CurrentRequest, page: PageNumber = 1) -> Response:
         listing,
         problem=problem,
         own_topics=own_topics(visit.installation),
-        rows_of_a_page=ROWS_OF_A_PAGE,
         topics=Listing(("topic", "partitions"), names, "Kafka has none of the declared topics."),
         readers=page_of(readers, READERS, page, NO_READER),
         looked_at=last.at if last else None,
@@ -96,10 +87,10 @@ def _readers(visit: PageRequest, last: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def time_to_loss(seconds: float | None) -> str:
-    """Return how long until something is lost, in words."""
+    """Return how long until a record is lost, or that none will be."""
     if seconds is None:
-        return "nothing can be lost"
-    return duration_text(seconds) if seconds else "lost already, or at any moment"
+        return "never"
+    return duration_text(seconds) if seconds else "now"
 
 
 CHARTS = (
@@ -149,7 +140,6 @@ def lag(
         last=last,
         charts=_charts(visit, group, topic, days),
         days=days,
-        periods=PERIODS,
     )
 
 
