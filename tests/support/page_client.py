@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from html import unescape
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -20,7 +20,11 @@ from tests.support.browser_forms import BrowserForms
 from tests.support.how_far import is_every
 from tests.support.installed import installed
 
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
 FORM = re.compile(r'<form[^>]* method="post" action="([^"]+)">(.*?)</form>', re.DOTALL)
+_free: "list[FastAPI]" = []  # apps of clients that are closed
 HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)">')
 
 
@@ -101,10 +105,9 @@ def page_client(
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi import FastAPI
 
-    from shardpost.page import access, request, site
+    from shardpost.page import access, request
 
-    inner, outer = FastAPI(), FastAPI()
-    site.add_to(inner)
+    inner, outer = _app(), FastAPI()
     inner.dependency_overrides[get_user] = lambda: SimpleAuthManagerUser(username=user, role=role)
     outer.mount("/shardpost", inner)
     may = {"GET"} if role == "viewer" else {"GET", "POST"}
@@ -121,3 +124,21 @@ def page_client(
         is_browsed = is_every() and not installed(settings).kafka.is_in_process  # it has a socket
         forms = running.enter_context(BrowserForms(outer)) if is_browsed else None
         yield PageClient(client, forms)
+    _free.append(inner)
+
+
+def _app() -> "FastAPI":
+    """Return an app with our pages that no other client has now, and with a memory of its own.
+
+    To make one takes longer than most tests of a page.
+    """
+    from fastapi import FastAPI
+
+    from shardpost.page import request, site
+
+    if not _free:
+        _free.append(FastAPI())
+        site.add_to(_free[0])
+    found = _free.pop()
+    found.state.memory = request.Memory()
+    return found
