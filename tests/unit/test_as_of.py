@@ -99,7 +99,7 @@ STORED = ("key", "seq", "snapshot", "retry_offset", "is_open", "client", "exchan
 
 
 @settings(
-    max_examples=up_to(25, quick=8),
+    max_examples=up_to(25, quick=5),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
 @given(LAYERED_BATCHES)

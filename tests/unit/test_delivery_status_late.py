@@ -163,7 +163,7 @@ def test_emails_shows_them_and_the_watch_tells_people_from_a_share_on(
 
 
 @of_hypothesis(
-    max_examples=up_to(60, quick=10), phases=[Phase.explicit, Phase.reuse, Phase.generate]
+    max_examples=up_to(60, quick=5), phases=[Phase.explicit, Phase.reuse, Phase.generate]
 )
 @given(LAYERED_BATCHES, strategies.integers(0, 10))
 def test_it_is_the_difference_of_two_folds(batches: Sequence[Batch], hours: int) -> None:

@@ -48,7 +48,7 @@ def write_all(settings: Settings, batches: Sequence[Batch]) -> None:
     snapshots.commit(installed(settings).tables, replace(made, folded=last.folded))
 
 
-@example_settings(max_examples=up_to(20, 4))
+@example_settings(max_examples=up_to(20, 2))
 @given(LAYERED_BATCHES)
 def test_views_have_what_the_tables_have_whenever_they_were_printed(
     batches: Sequence[Batch],

@@ -175,7 +175,7 @@ def test_a_dry_run_changes_nothing(kafka: MemoryKafka) -> None:
     assert list(decisions.list_all(kafka.settings)) == []
 
 
-@pytest.mark.parametrize("killed_at", some(STEPS, 4))
+@pytest.mark.parametrize("killed_at", some(STEPS, 2))
 def test_killed_at_any_step_and_run_again_it_is_erased(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:

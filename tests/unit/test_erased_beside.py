@@ -39,7 +39,7 @@ from tests.support.contact_tables import (
     rows_in,
     write,
 )
-from tests.support.how_far import some
+from tests.support.how_far import drawn, some
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 
@@ -100,7 +100,7 @@ def require_gone(settings: Settings, beside: AgedRebuilds) -> None:
     assert "bob" in on_disk(settings, *folders(0))
 
 
-@pytest.mark.parametrize("swaps", some(SWAPS))
+@pytest.mark.parametrize("swaps", drawn(SWAPS))
 def test_it_leaves_the_tables_in_use_and_those_beside(
     at: Settings, beside: AgedRebuilds, swaps: int
 ) -> None:
@@ -115,7 +115,7 @@ def test_it_leaves_the_tables_in_use_and_those_beside(
     assert erased(at).tables == {}
 
 
-@pytest.mark.parametrize("killed_at", some(STEPS, 2))
+@pytest.mark.parametrize("killed_at", some(STEPS))
 def test_killed_at_any_step_the_next_run_finishes(
     at: Settings, beside: AgedRebuilds, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
@@ -133,7 +133,7 @@ def after_an_hour() -> datetime:
     return datetime.now(UTC) + GRACE + timedelta(minutes=1)
 
 
-@pytest.mark.parametrize("tables", [NAMES, ("share_holders",)])
+@pytest.mark.parametrize("tables", drawn([NAMES, ("share_holders",)]))
 def test_contacts_of_before_it_are_not_compared_with_those_after_a_swap_and_that_is_said(
     at: Settings, beside: AgedRebuilds, tables: tuple[str, ...]
 ) -> None:

@@ -249,7 +249,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(at: Settings) -> None:
     assert any(line.startswith(said) for line in result.lines())
 
 
-@pytest.mark.parametrize("killed_at", some(STEPS, 3))
+@pytest.mark.parametrize("killed_at", some(STEPS))
 def test_killed_at_any_step_it_is_there_or_gone_and_the_next_run_finishes(
     at: Settings, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:

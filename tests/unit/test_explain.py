@@ -265,7 +265,7 @@ def merged(world: AppendedHistories) -> Snapshot:
 
 
 @pytest.mark.parametrize(("listed", "in_a_list"), [(1_000, 20), (1_000, 1), (1, 20), (0, 20)])
-@settings(max_examples=up_to(10, quick=3))
+@settings(max_examples=up_to(10, quick=2))
 @given(LAYERED_BATCHES, strategies.booleans())
 def test_of_a_random_history_it_tells_what_one_scan_of_all_columns_tells(
     listed: int, in_a_list: int, batches: Sequence[Batch], is_merged: bool

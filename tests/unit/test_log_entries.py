@@ -15,7 +15,7 @@ from shardpost.errors import ShardpostError
 from shardpost.maintenance.model.plan import NeededFiles, unneeded_entries
 from shardpost.maintenance.removable_files import needed_paths
 from shardpost.settings import Settings
-from tests.support.how_far import some
+from tests.support.how_far import drawn, some
 from tests.support.installed import installed
 from tests.support.object_store import folder_of
 
@@ -51,7 +51,7 @@ def log(settings: Settings) -> set[str]:
     return {file.path for file in storage.stored_files(installed(settings).tables, TABLE)}
 
 
-@pytest.mark.parametrize("seed", some(range(8)))
+@pytest.mark.parametrize("seed", drawn(range(8)))
 def test_every_kept_version_opens_at_every_moment(settings: Settings, seed: int) -> None:
     random = Random(seed)  # noqa: S311
     kept: set[int] = set()

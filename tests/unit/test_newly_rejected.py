@@ -275,7 +275,7 @@ def test_tables_that_were_not_topped_up_are_not_swapped(world: World) -> None:
     assert snapshots.current(installed(world.settings).tables).number == 2
 
 
-@pytest.mark.parametrize("step", some(STEPS, 3))
+@pytest.mark.parametrize("step", some(STEPS))
 def test_killed_at_any_step_each_letter_is_sent_once(
     world: World, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -200,7 +200,7 @@ def test_whatever_happens_the_same_letters_are_open(world: World, seed: int) -> 
     world.wait(hours=1)
     world.sweep()  # there is one to be removed at last
     world.fail(93)  # the last record of a partition is never cleaned
-    for number in range(up_to(60, quick=30)):
+    for number in range(up_to(60, quick=20)):
         draw.choice(actions)()
         if number % 3 == 0:
             world.check()

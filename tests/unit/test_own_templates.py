@@ -13,6 +13,7 @@ from shardpost.weekly_email.own_templates import (
     bounded_templates_of,
     with_subject,
 )
+from tests.support.how_far import some
 from tests.support.installed import installed
 
 SHIPPED = MailTemplates()
@@ -25,15 +26,20 @@ def test_a_mail_within_bounds_is_the_same_as_without_them() -> None:
 
 @pytest.mark.parametrize(
     ("template", "said"),
-    [
-        ("{{ 'a' * 900000000 }}", "tried/subject.txt, line 1: expected text that fits"),
-        (
-            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-            "the mail was not rendered within",
-        ),
-        ("{% for a in range(99999) %}{{ 'a' * 99 }}{% endfor %}", "at most 4,194,304 characters"),
-        ("\n{{ nmae }}", "tried/subject.txt, line 2: "),
-    ],
+    some(
+        [
+            ("{{ 'a' * 900000000 }}", "tried/subject.txt, line 1: expected text that fits"),
+            (
+                "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+                "the mail was not rendered within",
+            ),
+            (
+                "{% for a in range(99999) %}{{ 'a' * 99 }}{% endfor %}",
+                "at most 4,194,304 characters",
+            ),
+            ("\n{{ nmae }}", "tried/subject.txt, line 2: "),
+        ]
+    ),
 )
 def test_a_template_beyond_bounds_or_wrong_is_refused(template: str, said: str) -> None:
     tried = with_subject(replace(SHIPPED, files=(("weekly_email.txt", template),)), template)
