@@ -20,8 +20,8 @@ cluster-demo:  ## the same on the system of docker-compose.yml, which is up
 	@$(COMPOSE) exec -T airflow-scheduler shardpost topics apply --yes
 	@$(COMPOSE) exec -T airflow-scheduler python -m shardpost.embedded.demo http://mailpit:8025
 
-test: setup  ## the tests, four at a time, of many cases some (one tier alone: .venv/bin/pytest tests/unit)
-	@$(BIN)/pytest --numprocesses 4
+test: setup  ## the tests, three at a time, of many cases some (one tier alone: .venv/bin/pytest tests/unit)
+	@$(BIN)/pytest --numprocesses 3
 
 test-all: setup  ## the same tests, each as far as it goes: every step killed, long histories
 	@$(BIN)/pytest --numprocesses 4 --all

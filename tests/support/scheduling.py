@@ -1,7 +1,8 @@
-"""How processes share the tests (`pytest -n 4`): one by one, from both ends of their list.
+"""How processes share the tests (`pytest -n 3`): one by one, from both ends of their list.
 
-Half of them begin with tests that wait most of the time, the others with Spark's, which compute: so
-no core waits. Tests that share an Airflow, a cluster or a world stay in one process.
+The larger half of them begins with tests that wait most of the time, the others with Spark's, which
+compute: so no core waits. In a quick run these alone take Spark's: a session takes a minute of a
+core until it is warm. Tests that share an Airflow, a cluster or a world stay in one process.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from typing import TypeVar
 
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
+
+from tests.support.how_far import is_every
 
 T = TypeVar("T")
 
@@ -24,6 +27,7 @@ TOGETHER = (
     ),
     "tests/spark/test_corrections.py",
 )
+SPARK = "tests/spark/"
 # It has a stack of its own.
 ALONE = "tests/e2e/test_demo.py"
 
@@ -57,9 +61,27 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         """Give the next test from the process's own end of the list."""
-        if self.nodes.index(node) >= len(self.nodes) / 2:
+        if self._is_of_spark(node):
             self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
         super()._assign_work_unit(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Give a process more, or end it where nothing is left that it takes."""
+        if self._is_done(node) and not node.shutting_down:
+            node.shutdown()
+        super()._reschedule(node)
+
+    def _is_done(self, node: WorkerController) -> bool:
+        """Tell whether nothing but Spark's tests is left, and another process is there for them."""
+        if is_every() or self._is_of_spark(node) or not any(map(self._is_of_spark, self.nodes)):
+            return False
+        has_begun = any(not test.startswith(SPARK) for test in self.assigned_work[node])
+        return has_begun and next(iter(self.workqueue), "").startswith(SPARK)
+
+    def _is_of_spark(self, node: WorkerController) -> bool:
+        """Tell whether a process begins at the end of the list."""
+        number = int(node.gateway.id.removeprefix("gw"))
+        return number >= int(self.numnodes) / 2
 
     def remove_node(self, node: WorkerController) -> str | None:
         """Forget a process that ended. If it crashed, return in which test; others get the rest.
