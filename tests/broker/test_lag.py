@@ -260,6 +260,7 @@ def test_a_broker_that_is_away_is_one_line() -> None:
     assert "127.0.0.1:1 cannot be reached" in away.refused("lag", "--json", code=1)
 
 
+@pytest.mark.one_of("lives of a broker")
 def test_no_group_is_left_out_while_the_broker_starts(tmp_path: Path) -> None:
     with quick_broker(tmp_path / "home", expiry_minutes=10_000) as settings:
         create(settings, {"lag-restart": KEPT})

@@ -22,6 +22,8 @@ from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_topic
 from tests.support.three_brokers import ThreeBrokers, three_brokers
 
+pytestmark = pytest.mark.one_of("whole systems")
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
@@ -85,7 +87,6 @@ def test_one_replica_and_an_unclean_election_are_found_and_apply_mends_what_it_m
         client.delete_topics(["retries-once"])["retries-once"].result(30)
 
 
-@pytest.mark.one_of("a broker of three that is away")
 def test_a_broker_that_is_away_is_found_and_forgotten_when_it_is_back(
     cluster: ThreeBrokers,
 ) -> None:
@@ -128,7 +129,6 @@ def answer(settings: Settings) -> set[str]:
         return {"cannot be reached"}
 
 
-@pytest.mark.one_of("a broker of three that is away")
 def test_a_broker_that_hangs_is_never_passed_over_in_silence(cluster: ThreeBrokers) -> None:
     hurried = cluster.settings.model_copy(update={"kafka_timeout": 3})
     pid = cluster.brokers[3].pid
@@ -150,7 +150,6 @@ def known(found: Lag) -> set[int]:
     return {row.partition for row in found.rows if row.records_behind == 1}
 
 
-@pytest.mark.one_of("a broker of three that is away")
 def test_lag_says_what_a_broker_that_is_away_keeps_from_it(cluster: ThreeBrokers) -> None:
     client = installed(cluster.settings).kafka.admin()
     placed = NewTopic("once", 3, replica_assignment=[[1], [2], [3]], config={"retention.ms": "-1"})

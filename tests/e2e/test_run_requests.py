@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import pytest
 
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.locks.locks import exclusive
@@ -16,7 +17,7 @@ from shardpost.settings import Settings
 from tests.e2e.conftest import eventually, paused
 from tests.support import decisions
 from tests.support.command_line import CommandLine
-from tests.support.how_far import up_to
+from tests.support.how_far import is_every, up_to
 from tests.support.installed import installed
 
 KEYS, AT_ONCE = up_to(100, 8), 8
@@ -90,14 +91,16 @@ def test_a_request_starts_a_run_by_itself_and_its_end_frees_the_key(
         return str(api.get(path).raise_for_status().json()["state"])
 
     eventually(lambda: state(first) == "success", "the run does not end well")
-    later = ask()
-    assert later["fate"] == "won"
-    assert later["run_id"] != first["run_id"]
-    eventually(lambda: state(later) == "success", "the second run does not end well")
+    if is_every():  # the same once more: a minute of two cores
+        later = ask()
+        assert later["fate"] == "won"
+        assert later["run_id"] != first["run_id"]
+        eventually(lambda: state(later) == "success", "the second run does not end well")
     stack("runs", "dispatch")
     assert stack.json("runs", "list") == []
 
 
+@pytest.mark.one_of("run requests in an Airflow")
 def test_ten_requests_for_each_of_many_keys_become_one_run_for_each(
     stack: CommandLine, api: httpx.Client
 ) -> None:
@@ -127,6 +130,7 @@ def test_ten_requests_for_each_of_many_keys_become_one_run_for_each(
     assert [str(one.kind) for one in released] == ["released"]
 
 
+@pytest.mark.one_of("run requests in an Airflow")
 def test_what_airflow_rejects_is_refused_and_its_key_is_free(
     stack: CommandLine, api: httpx.Client
 ) -> None:

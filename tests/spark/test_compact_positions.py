@@ -16,6 +16,7 @@ from shardpost.delta.snapshot import NEVER
 from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError, UsageError
+from shardpost.holders import compaction
 from shardpost.holders.model.topic_state import UnreadableRecordsError
 from shardpost.holders.model.view_tables import (
     POSITION_EVENTS,
@@ -25,15 +26,18 @@ from shardpost.holders.model.view_tables import (
     VIEW,
     FoldingRule,
 )
+from shardpost.holders.spark import fold, input_update
 from shardpost.holders.who_holds import HoldersQuery, query_holders
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.spark.run_size import THRESHOLDS
 from shardpost.values.topic_names import TopicName
-from tests.support.compacting import agree, folding_by, run
+from tests.support.at_step import at_step, killing
+from tests.support.compacting import agree, folding_by, held, run
 from tests.support.how_far import drawn, up_to
 from tests.support.installed import installed
 from tests.support.kafka_configs import wait_until_shown
+from tests.support.letter_world import committed
 from tests.support.record_streams import BAD, RECORDS, Again, Growth, Stream, placed
 from tests.support.reference import Raw, closed, exchange, position, produce, published, send
 from tests.support.run_sizes import set_thresholds
@@ -78,6 +82,7 @@ def examples(test: Callable[..., None]) -> Callable[..., None]:
     return test
 
 
+@pytest.mark.one_of("histories cut into any runs")
 @pytest.mark.timeout(1200)
 @example_settings(
     max_examples=up_to(3, 1),
@@ -125,6 +130,25 @@ def planned_for(at_most: int) -> Iterator[None]:
             set_thresholds(patch, per_task=7, read_at_once=0)
             patch.setattr(parquet_files, "MOST_RECORDS", 0)
         yield
+
+
+def test_broken_off_before_its_commit_and_after_it_the_next_run_ends_as_an_unbroken_one(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within this process; test_compaction_crashes.py kills real ones, at every step."""
+    settings = stream.settings
+    stream.compact(*(position(str(n), f"client{n % 3}", "NASDAQ") for n in range(6)))
+    before, hook = held(settings), at_step(monkeypatch, compaction, input_update, fold)
+    stream.send([position("1", "client9", "NASDAQ"), closed("2"), Raw("positions", b"bad", b"{")])
+    with killing(hook, drawn(["positions history", "share_holders", "commit"])[0]):
+        run(settings)
+    assert held(settings) == published(settings) == before
+    with killing(hook, drawn(["offsets", "publish", "letters"])[0]):
+        run(settings)
+    assert held(settings) == stream.fold.holders()
+    stream.compact()
+    letters = [one.key for one in committed(settings, settings.topic("dead-letters"))]
+    assert len(letters) == len(set(letters)) == 1
 
 
 def test_ten_thousand_malformed_records_among_good_ones_change_nothing(stream: Stream) -> None:

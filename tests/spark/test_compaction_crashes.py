@@ -27,7 +27,7 @@ from tests.support.letter_world import committed, decide, live, sweep, total
 from tests.support.reference import Fold, Raw, closed, exchange, position, produce, published
 
 pytestmark = [
-    pytest.mark.one_of("kills of a compaction"),
+    pytest.mark.one_of("kills of what makes tables"),
     pytest.mark.timeout(900),
     pytest.mark.usefixtures("spark"),  # what is not killed runs in this process
 ]

@@ -30,7 +30,7 @@ def shardpost(world: World, spark: SparkSession) -> CommandLine:
     return CommandsHere(world.settings.environ())
 
 
-@pytest.mark.one_of("mails by processes")
+@pytest.mark.one_of("weeks in trouble")
 def test_an_unknown_delivery_makes_both_commands_end_with_3(
     world: World, server: MailServer, shardpost: CommandLine
 ) -> None:
@@ -71,7 +71,7 @@ def test_an_unknown_delivery_makes_both_commands_end_with_3(
     )
 
 
-@pytest.mark.one_of("mails by processes")
+@pytest.mark.one_of("whole systems")
 def test_one_machine_mails_its_shards_side_by_side(world: World, server: MailServer) -> None:
     for number in range(40):
         world.position(str(number), f"client{number}")

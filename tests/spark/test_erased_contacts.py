@@ -77,6 +77,7 @@ def known(spark: SparkSession, settings: Settings) -> set[tuple[str, str | None]
 
 
 @pytest.mark.also_on_store
+@pytest.mark.one_of("contacts that stay erased")
 def test_compactions_reconciliations_and_rebuilds_go_on_after_an_erasure(
     spark: SparkSession, home: Stream
 ) -> None:

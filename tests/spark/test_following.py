@@ -118,7 +118,7 @@ def test_a_record_begins_a_turn_before_the_next_look_is_due(
     assert len(snapshots.list_all(installed(settings).tables)) == 2
 
 
-@pytest.mark.one_of("drivers that stay")
+@pytest.mark.one_of("histories cut into any runs")
 def test_what_else_is_done_between_turns_changes_nothing(
     stream: Stream, monkeypatch: pytest.MonkeyPatch, server: MailServer
 ) -> None:
@@ -273,7 +273,7 @@ def is_committed(settings: Settings, fold: Fold) -> bool:
     )
 
 
-@pytest.mark.one_of("drivers that stay")
+@pytest.mark.one_of("kills of what makes tables")
 def test_killed_in_a_later_turn_the_next_run_ends_as_an_unbroken_one(
     fresh: Callable[[], Settings],
 ) -> None:
@@ -294,7 +294,7 @@ def test_killed_in_a_later_turn_the_next_run_ends_as_an_unbroken_one(
         agree(settings, fold)
 
 
-@pytest.mark.one_of("drivers that stay")
+@pytest.mark.one_of("kills of what makes tables")
 def test_halted_in_a_turn_it_goes_on_after_another_run_or_before_it(settings: Settings) -> None:
     apply_topics(installed(settings))
     fold = Fold()

@@ -40,7 +40,7 @@ def shardpost(world: Settings) -> CommandLine:
     return CommandsHere(world.environ())
 
 
-@pytest.mark.one_of("imports by processes")
+@pytest.mark.one_of("imports beside other changes")
 @pytest.mark.timeout(600)
 def test_plan_apply_and_again(world: Settings, shardpost: CommandLine, tmp_path: Path) -> None:
     listed = [row(str(n), "client1") for n in range(1, OPEN)] + [row("x", "client1", amount="1,5")]
@@ -66,7 +66,7 @@ def test_plan_apply_and_again(world: Settings, shardpost: CommandLine, tmp_path:
     assert len(records(world)) == 2
 
 
-@pytest.mark.one_of("imports that are broken off")
+@pytest.mark.one_of("kills of what sends")
 @pytest.mark.timeout(600)
 def test_killed_within_a_transaction_and_after_one_all_is_there_once(
     world: Settings, shardpost: CommandLine, tmp_path: Path
@@ -89,7 +89,7 @@ def test_killed_within_a_transaction_and_after_one_all_is_there_once(
     assert decided(world) == [done["import_id"]]
 
 
-@pytest.mark.one_of("imports by processes")
+@pytest.mark.one_of("imports beside other changes")
 @pytest.mark.timeout(600)
 def test_a_database_by_the_command_and_no_password_anywhere(
     world: Settings, tmp_path: Path

@@ -36,7 +36,7 @@ READ = (POSITION_EVENTS, POSITIONS, SHARE_HOLDERS)
 LATER = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-@pytest.mark.one_of("histories with other work between runs")
+@pytest.mark.one_of("histories cut into any runs")
 def test_deltas_own_reader_sees_the_rows_of_every_snapshot(stream: Stream) -> None:
     settings = stream.settings
     stream.compact(*(position(str(n), f"client{n % 5}", "NASDAQ") for n in range(40)))
@@ -59,7 +59,7 @@ def test_deltas_own_reader_sees_the_rows_of_every_snapshot(stream: Stream) -> No
         )
 
 
-@pytest.mark.one_of("histories with other work between runs")
+@pytest.mark.one_of("histories cut into any runs")
 @pytest.mark.also_on_store
 @pytest.mark.parametrize("fold_runs", drawn([1, 100]))
 def test_compactions_and_reconciliations_go_on_after_a_pruning(
@@ -82,7 +82,7 @@ def test_compactions_and_reconciliations_go_on_after_a_pruning(
     stream.compact(closed("p0"), reconcile=True)
 
 
-@pytest.mark.one_of("histories with other work between runs")
+@pytest.mark.one_of("histories cut into any runs")
 def test_histories_of_many_compactions_are_few_files(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,7 +123,7 @@ def _all_readers_agree(settings: Settings, table: Table) -> None:
         assert values == sorted(bytes(row["value"]) for row in read if row["value"])
 
 
-@pytest.mark.one_of("histories with other work between runs")
+@pytest.mark.one_of("histories cut into any runs")
 @pytest.mark.also_on_store
 @pytest.mark.timeout(600)
 def test_maintenance_between_runs_and_beside_one(

@@ -87,7 +87,7 @@ def add(settings: Settings, fold: Fold, number: int) -> None:
     compacted(settings)
 
 
-@pytest.mark.one_of("kills of a rebuild")
+@pytest.mark.one_of("kills of what makes tables")
 @pytest.mark.timeout(1800)
 def test_killed_at_every_step_of_the_build_it_goes_on_where_it_was(
     filled: tuple[Settings, Fold],
@@ -111,7 +111,7 @@ def test_killed_at_every_step_of_the_build_it_goes_on_where_it_was(
     agree(settings, fold, "GB")
 
 
-@pytest.mark.one_of("kills of a rebuild")
+@pytest.mark.one_of("kills of what makes tables")
 @pytest.mark.timeout(1800)
 def test_killed_at_every_step_of_a_top_up_the_next_one_does_it(
     filled: tuple[Settings, Fold],
@@ -133,7 +133,7 @@ def test_killed_at_every_step_of_a_top_up_the_next_one_does_it(
     agree(settings, fold, "GB")
 
 
-@pytest.mark.one_of("kills of a rebuild")
+@pytest.mark.one_of("kills of what makes tables")
 @pytest.mark.timeout(1800)
 def test_killed_at_every_step_of_swap_and_rollback_all_is_old_or_all_new(
     filled: tuple[Settings, Fold],
@@ -170,7 +170,7 @@ def rebuilt_in(settings: Settings) -> int | None:
     return snapshots.current(installed(settings).tables).rebuilt_in
 
 
-@pytest.mark.one_of("kills of a rebuild")
+@pytest.mark.one_of("kills of what makes tables")
 @pytest.mark.timeout(600)
 def test_a_swap_waits_for_a_compaction_and_a_second_swap_changes_nothing(
     filled: tuple[Settings, Fold],

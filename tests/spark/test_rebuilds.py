@@ -114,7 +114,7 @@ def compared(settings: Settings) -> Difference:
     return compare_open(installed(settings).tables, installed(settings).kafka, datetime.now(UTC))
 
 
-@pytest.mark.one_of("histories with other work between runs")
+@pytest.mark.one_of("histories cut into any runs")
 @pytest.mark.timeout(1500)
 @example_settings(
     max_examples=3,

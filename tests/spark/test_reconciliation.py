@@ -88,7 +88,7 @@ def client_of(settings: Settings, key: str) -> str | None:
 BAD = b"{"
 
 
-@pytest.mark.one_of("tombstones that went")
+@pytest.mark.one_of("reconciliations beside changes")
 @pytest.mark.also_on_store
 @pytest.mark.timeout(600)
 def test_lost_tombstones_are_refused_and_a_reconciliation_closes_what_they_closed(
@@ -207,7 +207,7 @@ def test_a_position_that_is_written_while_it_is_reconciled_is_left_to_the_next_r
 
 
 @pytest.mark.also_on_store
-@pytest.mark.one_of("kills of a compaction")
+@pytest.mark.one_of("kills of what makes tables")
 @pytest.mark.timeout(600)
 def test_a_reconciliation_killed_at_every_step_of_its_own_ends_as_an_unbroken_one(
     stream: Stream,
@@ -242,7 +242,7 @@ def test_added_partitions_do_not_make_a_record_seem_gone(fresh: Callable[[], Set
     assert held(settings) == {"client1": [str(n) for n in range(20)]}
 
 
-@pytest.mark.one_of("tombstones that went")
+@pytest.mark.one_of("reconciliations beside changes")
 @pytest.mark.timeout(600)
 def test_a_tombstone_that_went_behind_an_undecodable_record_is_refused_and_then_named(
     fresh: Callable[[], Settings], caplog: pytest.LogCaptureFixture

@@ -252,7 +252,7 @@ def test_only_the_shards_that_are_named_are_mailed(world: World, server: MailSer
     assert server.taken == {f"{client}@x.example": 1 for client in clients}
 
 
-@pytest.mark.one_of("early weeks")
+@pytest.mark.one_of("weeks in trouble")
 def test_early_mails_a_running_week_as_of_now_and_freezes_nothing(
     world: World, server: MailServer
 ) -> None:
@@ -460,7 +460,7 @@ def test_a_dry_run_names_who_is_new_and_who_left_since_the_last_week_with_an_aud
     assert {to["client"] for to in listed["recipients"]} == {"client1", "client4", "client5"}
 
 
-@pytest.mark.one_of("early weeks")
+@pytest.mark.one_of("weeks in trouble")
 def test_both_commands_count_one_week_in_one_way_early_frozen_and_both(
     world: World, server: MailServer, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,49 @@
 
 `make test-all` (`pytest --all`) runs the same tests, each with every case. `--seed N`, printed at
 the head of each run, takes the same cases again.
+
+Of groups of expensive tests a quick run takes one, and always these, which are of the same code:
+
+kills of what makes tables:
+`tests/spark/test_compact_positions.py::test_broken_off_before_its_commit_and_after_it_the_next_run_ends_as_an_unbroken_one`
+`tests/unit/test_publishing_again.py::test_killed_between_two_transactions_the_next_run_removes_the_rest`
+`tests/unit/test_rejected_letters.py::test_killed_in_or_between_batches_each_letter_is_sent_once`
+`tests/unit/test_rebuild_again.py::test_killed_before_the_commit_a_rebuild_stands_where_it_was`
+`tests/unit/test_rebuild_again.py::test_a_swap_that_was_killed_after_its_commit_is_ended_by_its_repetition`
+`tests/unit/test_follower.py::test_the_older_one_ends_when_a_younger_follows`
+`tests/broker/test_locks_on_a_store.py::test_a_halted_holder_that_was_taken_over_deletes_nothing_more`
+
+kills of what sends:
+`tests/broker/test_sending.py::test_a_run_that_was_killed_leaves_its_sending_unknown`
+`tests/broker/test_broken_mail_server.py::test_a_sender_that_was_halted_amid_a_mail_sends_it_only_if_the_shard_is_still_its_own`
+`tests/unit/test_sweep_partition.py::test_a_sweep_that_dies_is_finished_by_the_next`
+`tests/unit/test_processes.py::test_ctrl_c_reaches_nobody_but_the_command_which_ends_the_job_in_silence`
+and one of two imports that are broken off within the process (tests/spark/test_import_positions.py)
+
+histories cut into any runs (each is held against the fold by `agree`, as most tests of Spark are):
+`tests/unit/test_as_of.py::test_at_every_snapshot_layered_tables_have_the_rows_of_the_fold`
+`tests/unit/test_maintenance_of_pruned.py::test_random_histories_with_prunings_and_maintenance_between_any_two_runs`
+`tests/unit/test_engine_views.py::test_views_have_what_the_tables_have_whenever_they_were_printed`
+
+contacts that stay erased:
+`tests/unit/test_erased_contacts.py::test_its_contact_goes_and_all_else_stays`
+`tests/unit/test_erased_beside.py::test_it_leaves_the_tables_in_use_and_those_beside`
+
+weeks in trouble:
+`tests/unit/test_resolve.py::test_what_a_killed_run_was_sending_is_unknown_and_can_be_decided`
+`tests/unit/test_delivery_status_late.py::test_it_is_the_difference_of_two_folds`
+
+lives of a broker:
+`tests/unit/test_moving_leaders.py::test_while_brokers_restart_it_is_asked_again`
+`tests/unit/test_lag_model.py::test_the_warning_is_never_later_than_the_loss`
+
+whole systems (three brokers among them):
+`tests/unit/test_topic_plan.py::test_a_cluster_of_three_of_which_one_is_away_has_three`
+`tests/unit/test_moving_leaders.py::test_a_partition_whose_leader_moves_is_asked_again`
+
+run requests in an Airflow:
+`tests/broker/test_run_requests.py::test_a_thousand_requests_of_eight_producers_over_a_hundred_keys_give_a_hundred_runs`
+`tests/unit/test_dispatch_model.py::test_any_interleaving_ends_as_the_plain_model_says`
 """
 
 import random
@@ -86,7 +129,7 @@ def declare_markers(config: pytest.Config) -> None:
 
 # How many tests a quick run takes on an object store in place of a home, and how many one of every
 # case takes once more there: of the unit tests, and of the others, which are long.
-QUICK_ON_STORE = 4
+QUICK_ON_STORE = 2
 EVERY_SHORT_ON_STORE, EVERY_LONG_ON_STORE = 40, 3
 # The fixture that says where the tables are, and its values.
 TABLES_AT, HOME, STORE = "tables_at", "home", "store"
