@@ -31,7 +31,13 @@ MOST_SECONDS = 45.0
 COMMAND = (sys.executable, "-c", "from shardpost.cli import main; main()", "metrics")
 PREFIX = "/shardpost"
 
-app = FastAPI(title="Shardpost", docs_url=None, redoc_url=None, openapi_url=None)
+app = FastAPI(
+    title="Shardpost",
+    lifespan=site.lifespan,
+    docs_url=None,
+    redoc_url=None,
+    openapi_url=None,
+)
 
 
 class NotMeasuredError(Exception):

@@ -9,10 +9,11 @@ import socket
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import blake2b
 from logging.handlers import BufferingHandler
 from typing import Any
@@ -35,9 +36,10 @@ REFUSED_URL = (
     " https://appriseit.com lists them"
 )
 # The file in SHARDPOST_HOME that has every alert; where the tables are on an object store, to which
-# nothing can be appended, one beside them for each month and machine.
+# nothing can be appended, one beside them for each month and home.
 LOG = "alerts.log"
 STORED_LOG = "alerts-%Y-%m"
+OWN_NAME = "alerts.name"
 
 log = logging.getLogger(__name__)
 
@@ -126,13 +128,15 @@ def append(files: Files, text: str, now: datetime) -> None:
     On this machine if the store does not answer: the alert may be of that.
     """
     lines = "".join(f"{now:%Y-%m-%dT%H:%M:%SZ} {line}\n" for line in text.splitlines() if line)
+    if not lines:
+        return None
     if files.tables.is_on_store:
-        stored = SharedFile(files, f"{now:{STORED_LOG}}/{socket.gethostname()}.log")
         try:
             with exclusive_here(files, LOG, "writing an alert", wait=PATIENCE_SECONDS):
+                stored = SharedFile(files, f"{now:{STORED_LOG}}/{_own_name(files)}.log")
                 return stored.change(lambda before: (before or "") + lines)
-        except ShardpostError as error:
-            log.warning("%s cannot be written, so %s is: %s", stored, files.home / LOG, error)
+        except (ShardpostError, OSError) as error:
+            log.warning("%s is written here, not on the store: %s", files.home / LOG, error)
     try:
         with (files.folder() / LOG).open("a") as file:
             file.write(lines)
@@ -140,26 +144,35 @@ def append(files: Files, text: str, now: datetime) -> None:
         log.warning("%s cannot be written: %s", error.filename or LOG, error.strerror)
 
 
-# Enough for some hundred lines.
-LAST_BYTES = 1 << 16
+def _own_name(files: Files) -> str:
+    """Return a name of this home: containers may share that of their host, and no home."""
+    own = files.folder() / OWN_NAME
+    if not own.exists():
+        own.write_text(f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}")
+    return own.read_text()
 
 
-def last_lines(files: Files, now: datetime, most: int) -> list[str]:
-    """Return the last lines of alerts.log, the newest first; on a store those of this month.
+# Enough for some hundred alerts.
+LAST_BYTES = 1 << 18
+
+
+def last_lines(files: Files, now: datetime) -> list[str]:
+    """Return the last lines of alerts.log in their order; on a store those of two months.
 
     Each begins with its time. OSError if the file cannot be read.
     """
     if files.tables.is_on_store:
-        texts = [file.read() or "" for _, file in shared_files(files, f"{now:{STORED_LOG}}")]
+        months = sorted({f"{at:{STORED_LOG}}" for at in (now - timedelta(days=28), now)})
+        stored = [file for month in months for _, file in shared_files(files, month)]
         # By their times; the lines of one machine, and of one alert, stay together.
-        lines = sorted("".join(texts).splitlines(), key=lambda line: line.partition(" ")[0])
-    elif (path := files.home / LOG).exists():
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - LAST_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
-    else:
+        texts = "".join(file.read() or "" for file in stored)
+        return sorted(texts.splitlines(), key=lambda line: line.partition(" ")[0])
+    path = files.home / LOG
+    if not path.exists():
         return []
-    return lines[: -most - 1 : -1]
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LAST_BYTES))
+        return file.read().decode(errors="replace").splitlines()
 
 
 def send_all(

@@ -14,6 +14,7 @@ from shardpost.alerts.channels import LOG, Channel, Delivery, append, channels, 
 from shardpost.alerts.model.alert import (
     CHANNEL_DOWN,
     EVENT,
+    NOTIFIED,
     REPORTED,
     Alert,
     AlertState,
@@ -124,11 +125,17 @@ class _Round:
         due_to = {channel: due for channel in channels if (due := self._to(channel))}
         messages = {channel: message_of(due, self._book) for channel, due in due_to.items()}
         deliveries = send_all(messages)
+        notified: dict[str, list[str]] = {}
         for (channel, due), delivery in zip(due_to.items(), deliveries, strict=True):
             if delivery.problem:
                 log.warning("alert channel %s", delivery)
             else:
                 self._taken(channel.name, due)
+                for alert in due:
+                    title = one_line(f"{NOTIFIED} {alert.condition.title()}")
+                    notified.setdefault(title, []).append(channel.name)
+        lines = (f"{title}\n{', '.join(names)}" for title, names in notified.items())
+        append(self._files, "\n".join(lines), self._now)
         return deliveries
 
     def due(self, channel: str) -> list[Alert]:
@@ -156,17 +163,18 @@ class _Round:
 def report(installation: Installation, condition: Condition, now: datetime, line: str = "") -> None:
     """Notify people of a condition that no look finds, until `resolve`; or of an event.
 
-    An event that says what another one of the last day said is not sent. alerts.log has a line each
-    time: `line`, or the condition's text. Where the table of what fires cannot
-    be used, a message goes to all channels at once. Raises nothing.
+    An event that says what another one of the last day said is not sent. alerts.log has a title and
+    a line each time: `line`, or the condition's text. Where the table of what fires cannot be used,
+    a message goes to all channels at once. Raises nothing.
     """
-    append(installation.files, one_line(line or condition.text), now)
+    state = AlertState.HAPPENED if condition.source == EVENT else AlertState.FIRING
+    alert = Alert(state, condition, now)
+    append(installation.files, f"{alert.title()}\n{one_line(line or condition.text)}", now)
     try:
         notify(installation, now, lambda known: _reported(known, condition, now))
     except Exception as error:
         log.warning("what fires cannot be stored, so all channels get a message: %s", error)
-        state = AlertState.HAPPENED if condition.source == EVENT else AlertState.FIRING
-        message = message_of([Alert(state, condition, now)], installation.settings.runbook)
+        message = message_of([alert], installation.settings.runbook)
         to = channels(installation.tables, installation.settings.alert_urls)
         for delivery in send_all(dict.fromkeys(to, message)):
             log.info("alert channel %s", delivery)

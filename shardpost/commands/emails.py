@@ -218,8 +218,9 @@ def print_client(found: "WeekStatus", client: str) -> int:
 
     rows = rows_of(found, client)
     installation = found.installation
+    more = "; `shardpost explain` shows which records added or removed its positions"
     why = one_line(
-        why_of(found, client, rows, lambda name: _why_unknown(installation.tables, name))
+        why_of(found, client, rows, lambda name: _why_unknown(installation.tables, name), more)
     )
     lines = [f"{row['timestamp']}  {row['state']}{reason_text(row)}" for row in rows]
     print_document(rows, lambda: [*lines, why])

@@ -2,25 +2,55 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form
 from fastapi.responses import Response
 
 from shardpost.alerts.channels import channels, last_lines
-from shardpost.alerts.model.alert import EVENT, TASK_FAILED, Condition, Firing, Silence, urgency
+from shardpost.alerts.model.alert import (
+    EVENT,
+    TASK_FAILED,
+    Condition,
+    Firing,
+    Silence,
+    logged_alerts,
+    urgency,
+)
 from shardpost.delta.query import table_errors
 from shardpost.errors import NotFoundError, UsageError, single_line
 from shardpost.instants import parse_duration
-from shardpost.page.access import CLIENTS_HIDDEN, KAFKA, acts, sees
-from shardpost.page.rendering import Link, Listing, page_of
+from shardpost.page.access import KAFKA, acts, sees
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Reason
 
 router = APIRouter(prefix="/alerts", dependencies=[sees(KAFKA)])
 COLUMNS = ("alert", "severity", "since", "ended", "last sent", "silenced until", "found")
+HISTORY = ("alert", "severity", "raised", "ended", "notified", "found")
 LONGEST_NAME = 100
 NOTHING = "Nothing is firing, by the last look of the DAG watch_kafka."
+# Titles of rules whose names do not say it.
+TITLES = {
+    "time-to-loss": "Records will be deleted unread",
+    "snapshot-age": "The snapshot is old",
+    "emails-unknown": "Deliveries unknown",
+    "emails-failed": "E-mails failed",
+    "emails-late": "Records came after the freeze",
+    "emails-open": "Clients wait for their e-mail",
+    "emails-missing": "Nobody is mailed",
+    "letters-parked": "Dead letters parked",
+    "letters-held": "Dead letters held",
+    "letters-overdue": "Retries overdue",
+    "run-age": "A run does not end",
+}
+
+
+def title_of(condition: Condition) -> str:
+    """Return what fires, in words."""
+    rule = TITLES.get(condition.rule) or condition.rule.replace("-", " ").capitalize()
+    text = f"{rule}: {condition.subject}" if condition.subject else rule
+    return single_line(text, LONGEST_NAME)
 
 
 def firing(visit: PageRequest) -> list[Firing]:
@@ -46,38 +76,54 @@ def _urgency(one: Firing, visit: PageRequest) -> tuple[Any, ...]:
 
 @router.get("")
 def alerts(visit: CurrentRequest, page: PageNumber = 1) -> Response:
-    """Show what is firing, worst first."""
+    """Show what is firing, worst first, and what fired before."""
     found, installation = firing(visit), visit.installation
     listing = page_of([_row(one, visit) for one in found], COLUMNS, page, NOTHING)
     to = channels(installation.tables, installation.settings.alert_urls)
-    names = [one.name for one in to]  # which have no secrets
-    return visit.answer("alerts.html", found, listing, channels=names, told=_told_lately(visit))
+    first = (listing.number - 1) * ROWS_OF_A_PAGE
+    return visit.answer(
+        "alerts.html",
+        found,
+        listing,
+        cards=[_card(one, visit) for one in found[first : first + ROWS_OF_A_PAGE]],
+        channels=[one.name for one in to],  # which have no secrets
+        history=_history(visit),
+    )
 
 
-LINES = 50
+def _card(one: Firing, visit: PageRequest) -> dict[str, Any]:
+    return {
+        "firing": one,
+        "title": title_of(one.condition),
+        "url": visit.url("alerts/one", key=one.condition.name),
+        "see": place_of(one.condition, visit),
+        "is_silenced": one.is_silenced(visit.now),
+        "notified": ", ".join(sorted(one.told)) or "nobody yet",
+    }
 
 
-def _told_lately(visit: PageRequest) -> Listing:
-    """Return what was told last, also of what is over: the end of alerts.log."""
-    if not visit.sees_clients:
-        return Listing(("when", "told"), (), CLIENTS_HIDDEN)
-    lines = (line.partition(" ") for line in last_lines(visit.installation.files, visit.now, LINES))
-    rows = [(_instant(at), text) for at, _, text in lines]
-    return Listing(("when", "told"), rows, "alerts.log has nothing yet.")
-
-
-def _instant(text: str) -> datetime | str:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:  # the beginning of a line, where the part that was read begins
-        return text
+def _history(visit: PageRequest) -> Listing:
+    """Return the last alerts of alerts.log; what was found may name clients."""
+    known = logged_alerts(last_lines(visit.installation.files, visit.now))
+    rows = [
+        (
+            Link(title_of(one.condition), place_of(one.condition, visit).url),
+            str(one.condition.severity),
+            one.since,
+            one.ended,
+            ", ".join(one.channels) or None,
+            one.condition.text if visit.sees_clients else None,
+        )
+        for one in known[: -ROWS_OF_A_PAGE - 1 : -1]
+    ]
+    return Listing(HISTORY, rows, "No alert was raised yet.")
 
 
 def _row(one: Firing, visit: PageRequest) -> tuple[Any, ...]:
     name, told = one.condition.name, [one.at for one in one.told.values()]
     silenced = one.silenced_until if one.is_silenced(visit.now) else None
     return (
-        Link(single_line(name, LONGEST_NAME), visit.url("alerts/one", key=name)),
+        Link(name, visit.url("alerts/one", key=name)),
         str(one.condition.severity),
         one.since,
         one.ended_at,
@@ -123,22 +169,22 @@ def place_of(condition: Condition, visit: PageRequest) -> Link:
 
 @router.get("/one")
 def alert(visit: CurrentRequest, key: str) -> Response:
-    """Show one alert, who was told, and what silences it."""
+    """Show one alert, what to do, who was notified, and what silences it."""
     found = next((one for one in firing(visit) if one.condition.name == key), None)
     if found is None:
         raise NotFoundError(f"no alert {key} is firing: it ended, or never was")
     told = [(name, told.at, str(told.severity)) for name, told in sorted(found.told.items())]
-    listing = Listing(("channel", "last sent", "as"), told, "Nobody was told yet.")
-    runbook = f"{visit.installation.settings.runbook}{found.condition.rule}"
+    listing = Listing(("channel", "last sent", "severity"), told, "Nobody was notified yet.")
     return visit.answer(
         "alert.html",
         found,
         listing,
         one=found,
+        title=title_of(found.condition),
         is_event=found.condition.source == EVENT,
         is_silenced=found.is_silenced(visit.now),
         see=place_of(found.condition, visit),
-        runbook=Link(runbook, runbook) if runbook.startswith(("http://", "https://")) else runbook,
+        section=visit.runbook_section(found.condition.rule),
     )
 
 

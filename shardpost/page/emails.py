@@ -1,6 +1,8 @@
 """The weekly e-mails: all weeks, one week by shard and state, and who is in a state."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from fastapi import APIRouter
@@ -12,9 +14,14 @@ from shardpost.page.access import EMAILS, sees
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Required
 from shardpost.weekly_email.delivery_status import ListedClient, WeekStatus
-from shardpost.weekly_email.limits import MailLimits, too_many, totals, why_too_late
+from shardpost.weekly_email.limits import MailLimits, totals, why_too_late
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_report import COLUMNS, STATES, cause_of, late_line
+from shardpost.weekly_email.model.week_report import (
+    COLUMNS,
+    STATES,
+    ShardStatus,
+    cause_of,
+)
 from shardpost.weekly_email.week_status import (
     KnownWeek,
     Pace,
@@ -32,9 +39,14 @@ NO_WEEK = (
     "No week was mailed yet. The DAG weekly_email mails each week on Monday; below, one can be"
     " started now."
 )
-WEEK_COLUMNS = ("week", *STATES, "recipients", "as of", "frozen", "country", "snapshot", "note")
+WEEK_COLUMNS = (
+    *("week", "state", *STATES, "recipients"),
+    *("as of", "frozen", "country", "snapshot", "note"),
+)
 # A page of what is going on is loaded again after so many seconds.
 REFRESH_SECONDS = 5
+# What a person decides by is counted no longer ago.
+FRESH = timedelta(seconds=10)
 # A week whose ledger has had no record for so long is not being mailed.
 QUIET_SECONDS = 60
 
@@ -45,8 +57,10 @@ def weeks(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     known = known_weeks(visit.installation.tables)
     first = (page - 1) * ROWS_OF_A_PAGE
     shown = known[first : first + ROWS_OF_A_PAGE]
-    found = visit.memory.ledger.of_weeks(visit.installation, shown, visit.now) if shown else None
-    counts: Mapping[str, Mapping[str, int]] = found.counts if found else {}
+    found = visit.memory.ledger.of_weeks(visit.installation, shown, visit.now)
+    counts, problems = found.counts, defaultdict[str, list[str]](list)
+    for name, why in found.problems.items():
+        problems[why].append(name)
     rows = [_week_row(visit, one, counts.get(str(one.week), {})) for one in shown]
     listing = Listing(WEEK_COLUMNS, rows, NO_WEEK, total=len(known), number=page)
     document = [
@@ -60,9 +74,9 @@ def weeks(visit: CurrentRequest, page: PageNumber = 1) -> Response:
         document,
         listing,
         figure=figure,
-        refresh=REFRESH_SECONDS if found and found.is_reading else None,
-        problem=found.problem if found else None,
-        read_at=found.read_at if found else None,
+        refresh=REFRESH_SECONDS if found.is_reading else None,
+        problems=problems,
+        read_at=found.read_at,
         week_to_send=str(IsoWeek.last_ended(visit.now)),
         current_week=str(IsoWeek.of(visit.now)),
         templates=visit.installation.settings.mail_templates,
@@ -84,7 +98,17 @@ def _week_row(visit: PageRequest, known: KnownWeek, counts: Mapping[str, int]) -
         else (None,) * 5
     )
     states = [counts.get(state) for state in STATES]
-    return (Link(week, visit.url("emails/week", week=week)), *states, *of_row, note)
+    state = _state_of(visit.installation.values(MailLimits), known, counts)
+    return (Link(week, visit.url("emails/week", week=week)), state, *states, *of_row, note)
+
+
+def _state_of(limits: MailLimits, known: KnownWeek, counts: Mapping[str, int]) -> str | None:
+    """Return what a person wants to know first of a week; None while it is being counted."""
+    if known.closed is not None or known.frozen is None:
+        return "closed" if known.closed is not None else "early"
+    if counts and limits.exceeded("failed", known.week, counts):
+        return "failed"
+    return next((one for one in ("unknown", "open", "sent") if counts.get(one)), None)
 
 
 def _bars(names: Sequence[object], states: Mapping[str, Sequence[int]]) -> dict[str, Any]:
@@ -99,11 +123,13 @@ def _bars(names: Sequence[object], states: Mapping[str, Sequence[int]]) -> dict[
 def week(visit: CurrentRequest, week: Required) -> Response:
     """Show one week: its counts by shard, why clients got none, and how quickly it is mailed."""
     found = find_week(visit.installation, IsoWeek.parse(week), visit.now)
-    if is_being_read(visit, found):
+    shards, counted_at = counted_shards(visit, found, timedelta.max)
+    if shards is None:
         return visit.answer("emails_reading.html", week=week)
-    document = week_document(found, visit.memory.ledger.by_shard)
+    document = week_document(found, shards)
     counts = totals(document["shards"])
-    pace = None if found.closed else pace_of(found, visit.now)
+    pace = pace_of(found, visit.now) if counts["open"] and not found.closed else None
+    limits = visit.installation.values(MailLimits)
     rows = [[shard[name] for name in COLUMNS] for shard in document["shards"]]
     listing = Listing(COLUMNS, rows, "No shards.")
     figure = _bars(
@@ -121,21 +147,29 @@ def week(visit: CurrentRequest, week: Required) -> Response:
             for state, count in counts.items()
         },
         causes={state: _causes(visit, week, state, document) for state in document["causes"]},
-        late=_late(visit, week, document.get("late")),
-        exceeded=_exceeded(visit, found, document),
+        late=_late(visit, found, document.get("late")),
+        exceeded={state: limits.exceeded(state, week, counts) for state in document["causes"]},
         incomplete=None if found.closed else found.state.why_incomplete(),
         paused_at=parse_instant(paused["at"]) if (paused := document.get("paused")) else None,
         figure=figure,
         left=_left(pace, counts["open"], visit),
-        refresh=REFRESH_SECONDS if _is_running(pace, visit) else None,
+        counted_at=None if counted_at >= visit.now else counted_at,
+        refresh=REFRESH_SECONDS if counted_at < visit.now or _is_running(pace, visit) else None,
     )
 
 
-def is_being_read(visit: PageRequest, found: WeekStatus) -> bool:
-    """Tell whether a page has to wait for the ledger: whoever wants JSON or CSV does wait."""
+def counted_shards(
+    visit: PageRequest, found: WeekStatus, oldest: timedelta = FRESH
+) -> tuple[Sequence[ShardStatus] | None, datetime]:
+    """Return the week by shard, and when it was counted, for which JSON and CSV do wait.
+
+    None while it is being read, and what is known is older than `oldest`.
+    """
+    ledger = visit.memory.ledger
     if found.closed is not None or visit.request.query_params.get("format"):
-        return False
-    return not visit.memory.ledger.is_read(found)
+        return found.by_shard() if found.closed else ledger.by_shard(found), visit.now
+    shards, at = ledger.by_shard_soon(found)
+    return (None if visit.now - at > oldest else shards), at
 
 
 def _clients_url(visit: PageRequest, week: str, state: str, **more: object) -> str:
@@ -154,23 +188,15 @@ def _causes(visit: PageRequest, week: str, state: str, document: Mapping[str, An
     return Listing(("reason", "clients", "such as"), rows, f"No client is in state {state}.")
 
 
-def _late(visit: PageRequest, week: str, late: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _late(
+    visit: PageRequest, found: WeekStatus, late: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
     """Return whom late records concern, as the page shows it; None if nobody."""
-    if not late or not late["clients"]:
+    if not late or not late["clients"] or not isinstance(found.audience, FrozenWeek):
         return None
+    too_late = why_too_late(visit.installation.values(MailLimits), found.audience, late)
     rows = [(Link(one, visit.url("holders/client", client=one)),) for one in late["clients"]]
-    return {"line": late_line(late), "listing": Listing(("client",), rows)}
-
-
-def _exceeded(visit: PageRequest, found: WeekStatus, document: Mapping[str, Any]) -> list[str]:
-    if found.closed is not None:
-        return []
-    limits = visit.installation.values(MailLimits)
-    reasons = [text for text, _ in too_many(limits, found.week, [document])]
-    late, audience = document.get("late"), found.audience
-    if late and isinstance(audience, FrozenWeek):
-        reasons += filter(None, [why_too_late(limits, audience, late)])
-    return reasons
+    return {**late, "listing": Listing(("client",), rows), "is_too_many": too_late is not None}
 
 
 def _is_running(pace: Pace | None, visit: PageRequest) -> bool:
@@ -200,19 +226,19 @@ def clients(
     state: str = "open",
     reason: str = "",
     page: PageNumber = 1,
-    tick: str = "",
 ) -> Response:
     """Show who is in a state; of the unknown, with what a person can decide."""
     if state not in STATES:
         raise UsageError(f"state {state!r}: expected one of {', '.join(STATES)}")
     found = find_week(visit.installation, IsoWeek.parse(week), visit.now)
-    if is_being_read(visit, found):
+    shards, _ = counted_shards(visit, found)
+    if shards is None:
         return visit.answer("emails_reading.html", week=week)
     document = None
     if visit.request.query_params.get("format") == "json":
         listed = found.in_state(state)
         document = state_document(found.week, state, listed)
-    listing = _listed(visit, found, state, reason, page)
+    listing = _listed(visit, found, shards, state, reason, page)
     return visit.answer(
         "emails_clients.html",
         document,
@@ -221,11 +247,17 @@ def clients(
         state=state,
         reason=reason,
         states=STATES,
-        is_all_ticked=tick == "all",
     )
 
 
-def _listed(visit: PageRequest, found: WeekStatus, state: str, reason: str, page: int) -> Listing:
+def _listed(
+    visit: PageRequest,
+    found: WeekStatus,
+    counted: Sequence[ShardStatus],
+    state: str,
+    reason: str,
+    page: int,
+) -> Listing:
     """Return one page of who is in a state; only the shards that are on it are read."""
     columns = ("client", "shard", "reason")
     empty = f"No client is in state {state}{' for that reason' if reason else ''}."
@@ -234,20 +266,20 @@ def _listed(visit: PageRequest, found: WeekStatus, state: str, reason: str, page
     if reason:
         those = [one for one in found.in_state(state) if cause_of(one.reason, one.client) == reason]
         return page_of([_client_row(visit, found, one) for one in those], columns, page, empty)
-    total, shards, skipped = _shards_of_page(visit, found, state, page)
+    total, shards, skipped = _shards_of_page(counted, state, page)
     those = [*found.in_state(state, shards)][skipped : skipped + ROWS_OF_A_PAGE]
     rows = [_client_row(visit, found, one) for one in those]
     return Listing(columns, rows, empty, total=total, number=page)
 
 
 def _shards_of_page(
-    visit: PageRequest, found: WeekStatus, state: str, page: int
+    counted: Sequence[ShardStatus], state: str, page: int
 ) -> tuple[int, list[int], int]:
     """Return how many there are, the shards that a page is of, and how many come before it."""
     first = (page - 1) * ROWS_OF_A_PAGE
     chosen: list[int] = []
     before = skipped = 0
-    for shard in visit.memory.ledger.by_shard(found):
+    for shard in counted:
         count = getattr(shard.counts, state)
         if before + count > first and before < first + ROWS_OF_A_PAGE:
             if not chosen:

@@ -11,10 +11,10 @@ from shardpost.errors import ShardpostError, shown
 from shardpost.instants import instant_of, parse_instant
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.page.access import LETTERS, sees
-from shardpost.page.record_outcomes import outcomes_of, own_topics, record_link
+from shardpost.page.record_outcomes import key_link, outcomes_of, own_topics, record_link
 from shardpost.page.rendering import HEADERS, Link, Listing
 from shardpost.page.request import CurrentRequest, PageRequest
-from shardpost.page.value_layout import ON_OWN_PAGE, key_text, laid_out, summary
+from shardpost.page.value_layout import ON_OWN_PAGE, laid_out, summary
 
 router = APIRouter(prefix="/letters", dependencies=[sees(LETTERS)])
 # Of a value so much can be edited in a form.
@@ -72,14 +72,14 @@ def value(visit: CurrentRequest, id: str) -> Response:  # noqa: A002 - as it sta
 def _facts(visit: PageRequest, found: LetterDetails) -> dict[str, Any]:
     origin = next((step for step in found.life if step.origin_offset is not None), None)
     newest = next((step for step in reversed(found.life) if step.fingerprint), None)
-    facts: dict[str, Any] = {"state": found.state or "unknown"}
+    facts: dict[str, Any] = {"state": str(found.state or "unknown")}
     if newest is not None:
         address = visit.url("letters/list", error=newest.fingerprint)
         facts["error"] = Link(newest.fingerprint or "", address)
     if origin is not None and origin.origin_partition is not None:
         place = (origin.origin_topic or "", origin.origin_partition, origin.origin_offset or 0)
         facts["original record"] = record_link(visit, *place)
-        facts["its key"] = key_text(origin.origin_key)
+        facts["its key"] = key_link(visit, origin.origin_topic, origin.origin_key)
     if found.record is not None:
         facts["its value is at"] = record_link(visit, *found.record.coordinates)
     return facts

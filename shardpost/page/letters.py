@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from click import Command
 from fastapi import APIRouter, Query
-from fastapi.responses import Response
+from fastapi.responses import RedirectResponse, Response
 
 from shardpost.commands.letters import first_line, list_command
 from shardpost.dead_letters.letter_index import open_index
@@ -16,13 +16,13 @@ from shardpost.dead_letters.listed_letters import LetterGroup, ListedLetters, li
 from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.letter_history import STATES, ListFilters, Step
 from shardpost.dead_letters.redrive_runs import last_run
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, UsageError
 from shardpost.page.access import LETTERS, sees
 from shardpost.page.command_form import TypedForm
+from shardpost.page.record_outcomes import key_link
 from shardpost.page.redrives import READ_ONE_BY_ONE
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
-from shardpost.page.value_layout import key_text
 from shardpost.topics.guards import inspect_stores
 from shardpost.wording import counted
 
@@ -105,7 +105,7 @@ def one_by_one(visit: CurrentRequest, asked: AskedFor) -> Response:
     rows = [
         (
             Link(step.id, visit.url("letters/letter", id=step.id)),
-            key_text(step.origin_key),
+            key_link(visit, step.origin_topic, step.origin_key),
             str(step.state),
             step.origin_topic,
             step.fingerprint,
@@ -117,9 +117,22 @@ def one_by_one(visit: CurrentRequest, asked: AskedFor) -> Response:
         for step in steps
     ]
     columns = ("letter", "key", "state", "origin", "error id", "attempt", "since", "due", "error")
+    parked = [step.id if step.state == LetterState.PARKED else None for step in steps]
     empty = NO_MATCH if any(asked.query.values()) else NONE_AT_ALL
     listing = Listing(columns, rows, empty, total=found.total, number=asked.page)
-    return visit.answer("letter_list.html", steps, listing, **given)
+    return visit.answer("letter_list.html", steps, listing, parked=parked, **given)
+
+
+@router.get("/selected")
+def selected(
+    visit: CurrentRequest,
+    letter: Annotated[list[str] | None, Query()] = None,
+    do: Literal["redrive", "discard"] = "redrive",
+) -> Response:
+    """Lead to the plan of a decision about the letters that are ticked in the list."""
+    if not letter:
+        raise UsageError("letter: expected at least one that is ticked, found none")
+    return RedirectResponse(visit.url("letters/plan", do=do, ids="\n".join(letter)), 303)
 
 
 def _found(visit: PageRequest, asked: Wanted) -> tuple[ListedLetters, dict[str, Any]]:

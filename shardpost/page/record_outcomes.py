@@ -20,6 +20,7 @@ from shardpost.kafka.records import Record, header_bytes
 from shardpost.page import access
 from shardpost.page.rendering import Link
 from shardpost.page.request import PageRequest
+from shardpost.page.value_layout import key_text
 from shardpost.values.topic_names import TopicName
 from shardpost.weekly_email.model.ledger import WEEK_BYTES, closed_key, decode
 from shardpost.weekly_email.model.week import IsoWeek
@@ -93,6 +94,19 @@ def topic_link(visit: PageRequest, name: str) -> Link | str:
 def records_url(visit: PageRequest, topic: str, partition: int, offset: int) -> str:
     """Return the address of the records of a topic of ours, from an offset of a partition on."""
     return visit.url("records", topic=topic, partition=str(partition), offset=str(offset))
+
+
+def key_link(visit: PageRequest, topic: str | None, key: bytes | None) -> Link | str | None:
+    """Return a record's key; that of a position, or of a client, leads to the page about it."""
+    places = {
+        "positions": ("holders/position", "position"),
+        "clients": ("holders/client", "client"),
+    }
+    own, text = own_topics(visit.installation).get(topic or ""), key_text(key)
+    if not text or own is None or own.kind not in places or not own.is_seen(visit):
+        return text
+    path, name = places[own.kind]
+    return Link(text, visit.url(path, **{name: text}))
 
 
 def record_link(visit: PageRequest, topic: str, partition: int, offset: int) -> Link | str:

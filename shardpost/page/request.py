@@ -26,7 +26,7 @@ from shardpost.instants import parse_instant
 from shardpost.orchestration.connections import task_installation
 from shardpost.page import access
 from shardpost.page.rendering import HEADERS, SECTIONS, Listing, Section, environment, runbook_html
-from shardpost.weekly_email.week_status import KeptStatuses
+from shardpost.weekly_email.kept_statuses import KeptStatuses
 from shardpost.wording import json_text
 
 # Who waits for a page waits no longer for Kafka, nor for what others are doing.

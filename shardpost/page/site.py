@@ -1,7 +1,8 @@
 """All pages as one router, and what is said where one cannot be shown."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from shardpost.errors import NotFoundError, ShardpostError, UsageError
+from shardpost.orchestration.connections import task_installation
 from shardpost.page import (
     alerts,
     email_actions,
@@ -34,7 +36,15 @@ from shardpost.page import (
     topics,
 )
 from shardpost.page.command_form import LONGEST_FOUND
-from shardpost.page.rendering import FOLDER, HEADERS, SECTIONS, Link, environment, runbook_html
+from shardpost.page.rendering import (
+    FOLDER,
+    HEADERS,
+    ROWS_OF_A_PAGE,
+    SECTIONS,
+    Link,
+    environment,
+    runbook_html,
+)
 from shardpost.page.request import CurrentRequest, Memory, PageContext
 from shardpost.wording import counted
 
@@ -175,6 +185,13 @@ def _bounds(given: Mapping[str, Any]) -> dict[str, Any]:
         choices = re.findall(r"'([^']*)'", bounds["expected"])
         bounds["expected"] = ", ".join(one or "nothing" for one in choices)
     return bounds
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Count the newest weekly e-mails as soon as the app is served."""
+    app.state.memory.ledger.begin(task_installation, ROWS_OF_A_PAGE)
+    yield
 
 
 def add_to(app: FastAPI) -> None:

@@ -49,25 +49,34 @@ class MailLimits:
     mail_failed_share: float
     mail_suppressed_share: float
 
-    def why_exceeded(
-        self, state: str, week: object, counts: Mapping[str, int], causes: Sequence[Cause] = ()
-    ) -> tuple[str, str] | None:
-        """Return a message about too many clients, with and without client ids; None if few.
+    def exceeded(self, state: str, week: object, counts: Mapping[str, int]) -> str | None:
+        """Return how many clients are in a state, if that is too many.
 
-        `counts` are those of `totals`; `causes` are the reasons of that state. If nobody was
-        mailed, one failure is too many: nothing shows that the mail server works.
+        `counts` are those of `totals`. Where clients failed and nobody was mailed, one is too many:
+        nothing shows that the mail server works.
         """
-        count, clients, (what, fix) = counts[state], sum(counts.values()), _FIXES[state]
+        count, clients = counts[state], sum(counts.values())
         share = {"failed": self.mail_failed_share, "suppressed": self.mail_suppressed_share}[state]
         limit = f", more than SHARDPOST_MAIL_{state.upper()}_SHARE allows"
         if state == "failed" and count and not counts["sent"]:
             limit = ", and nobody was mailed: the mail server may be refusing everything"
         elif count <= max(FEW, share * clients):
             return None
-        why, found = causes_text(causes, count), f"{week}: {count} of {clients} clients {what}"
-        listing = f"`shardpost emails --week {week} --state {state}` lists them all."
-        to_do = f". {listing} {fix.format(week=week)}"
-        return f"{found}{limit}{why and f': {why}'}{to_do}", f"{found}{limit}{to_do}"
+        return f"{week}: {count} of {clients} clients {_FIXES[state][0]}{limit}"
+
+    def why_exceeded(
+        self, state: str, week: object, counts: Mapping[str, int], causes: Sequence[Cause] = ()
+    ) -> tuple[str, str] | None:
+        """Return the same with what to do, and that without clients; None if it is few.
+
+        `causes` say why clients are in the state.
+        """
+        found = self.exceeded(state, week, counts)
+        if found is None:
+            return None
+        why, fix = causes_text(causes, counts[state]), _FIXES[state][1].format(week=week)
+        to_do = f". `shardpost emails --week {week} --state {state}` lists them all. {fix}"
+        return f"{found}{why and f': {why}'}{to_do}", f"{found}{to_do}"
 
 
 def why_too_late(limits: MailLimits, frozen: FrozenWeek, late: Mapping[str, Any]) -> str | None:

@@ -1,25 +1,21 @@
 """What became of a week's e-mail, as documents: its counts, who is in a state, one client.
 
-The command `emails` prints them. The page, whose process goes on, keeps statuses in memory: who
-asks again waits only for what is new. A thread reads what is not known, while who asked waits for a
-moment; what both say is what `delivery_status` says.
+The command `emails` prints them, and the page shows them.
 """
 
-import logging
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from sqlite3 import Connection
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardpost.delta.object_store import Tables
-from shardpost.errors import ShardpostError, shown
+from shardpost.errors import shown
 from shardpost.installation import Installation
 from shardpost.instants import instant_of
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.topic_metadata import partition_counts, topic_ids
+from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.weekly_email import week_state
 from shardpost.weekly_email.delivery_status import (
     NOT_MAILED,
@@ -29,9 +25,8 @@ from shardpost.weekly_email.delivery_status import (
     find_late,
 )
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_projection import ask_shards, last_offsets, sent_since
+from shardpost.weekly_email.ledger_projection import ask_shards, sent_since
 from shardpost.weekly_email.ledger_topic import ShardLedger
-from shardpost.weekly_email.limits import totals
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import (
@@ -42,8 +37,6 @@ from shardpost.weekly_email.model.week_report import (
 )
 from shardpost.weekly_email.model.week_tables import ClosedWeek
 from shardpost.weekly_email.week_state import WeekState
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -86,11 +79,11 @@ def no_run(week: IsoWeek) -> str:
 
 
 def week_document(
-    found: WeekStatus, by_shard: Callable[[WeekStatus], list[ShardStatus]] = WeekStatus.by_shard
+    found: WeekStatus, counted: Sequence[ShardStatus] | None = None
 ) -> dict[str, Any]:
     """Return the counts of each shard, why clients got no mail, and more about the week."""
     closed, audience = found.closed, found.audience
-    shards = [*map(ShardStatus, closed.shards)] if closed else by_shard(found)
+    shards = found.by_shard() if counted is None else counted
     document = status_document(found.week, shards) | gone_document(audience)
     if isinstance(audience, FrozenWeek):
         late = find_late(found.installation, audience)
@@ -126,10 +119,12 @@ def why_of(
     client: str,
     rows: list[dict[str, Any]],
     unknown: Callable[[str], str | None] = lambda _: None,
+    more: str = "",
 ) -> str:
     """Return one sentence on why the client got an e-mail or did not.
 
     `rows` come from `rows_of`; `unknown` is the message for an unknown client, if so.
+    `more` is where to see why a client was not in the audience.
     """
     name = shown(client)
     if found.closed is not None:
@@ -142,11 +137,11 @@ def why_of(
             return f"{name}: delivery of the e-mail of {week} unknown{reason_text(last)}"
         case "failed" | "suppressed" as state:
             return f"{name} got no e-mail of {week}: {state}{reason_text(last)}"
-    return _why_open(found, client, reason_text(last), unknown)
+    return _why_open(found, client, reason_text(last), unknown, more)
 
 
 def _why_open(
-    found: WeekStatus, client: str, reason: str, unknown: Callable[[str], str | None]
+    found: WeekStatus, client: str, reason: str, unknown: Callable[[str], str | None], more: str
 ) -> str:
     audience, week, name = found.audience, found.week, shown(client)
     if audience is None:
@@ -163,8 +158,7 @@ def _why_open(
             return f"{no_member}: {nothing_known}"
         return (
             f"{no_member}, since it held no stock of SHARDPOST_COUNTRY as of"
-            f" {audience.as_of:%Y-%m-%d %H:%M} UTC at snapshot {audience.snapshot}; `shardpost"
-            " explain` shows which records added or removed its positions"
+            f" {audience.as_of:%Y-%m-%d %H:%M} UTC at snapshot {audience.snapshot}{more}"
         )
     said = reason if why == NOT_MAILED else f": {why}"
     return f"{name} has not received the e-mail of {week} yet: it is open{said}"
@@ -227,105 +221,3 @@ def pace_of(status: WeekStatus, now: datetime) -> Pace:
     # The rate of a new run is measured since its start.
     seconds = min(PACE_SECONDS, max(1.0, now.timestamp() - min(bounds) / 1000))
     return Pace(sum(count for count, *_ in found), seconds, instant_of(max(bounds)))
-
-
-# How long a request waits for a ledger that is being read.
-WAIT_SECONDS = 0.25
-# More than one page of weeks, each with a few clients and reasons.
-MOST_WEEKS = 200
-
-
-class Totals(NamedTuple):
-    """The known {week: {state: clients}}, and whether some are still being read.
-
-    `problem` says why some cannot be read: then the counts are as of `read_at` or older.
-    """
-
-    counts: dict[str, dict[str, int]]
-    is_reading: bool
-    problem: str | None
-    read_at: datetime | None
-
-
-class KeptStatuses:
-    """The statuses of requested weeks, each for its audience and last records."""
-
-    def __init__(self) -> None:
-        self._kept: dict[IsoWeek, tuple[object, list[ShardStatus]]] = {}
-        self._lock = threading.Lock()
-        self._reading: dict[tuple[IsoWeek, ...], threading.Thread] = {}
-        self._problem: str | None = None
-        self._read_at: datetime | None = None
-
-    def by_shard(self, status: WeekStatus) -> list[ShardStatus]:
-        """Return `status.by_shard()`, cached."""
-        return self._by_shard(status, _ends(status.installation, status.partitions))
-
-    def is_read(self, status: WeekStatus) -> bool:
-        """Return whether `by_shard` is quick now; if not, it is being read meanwhile."""
-        return not self._is_reading((status.week,), lambda: self.by_shard(status))
-
-    def of_weeks(
-        self, installation: Installation, weeks: Sequence[KnownWeek], now: datetime
-    ) -> Totals:
-        """Return the counts of weeks that are known now; the rest is being read."""
-        open_ = tuple(known.week for known in weeks if known.closed is None)
-        is_reading = self._is_reading(open_, lambda: self._read(installation, open_, now))
-        shards = {week: [one.counts for one in kept] for week, (_, kept) in [*self._kept.items()]}
-        shards |= {known.week: known.closed.shards for known in weeks if known.closed is not None}
-        counts = {str(week): totals(map(vars, counts)) for week, counts in shards.items()}
-        return Totals(counts, is_reading, self._problem, self._read_at)
-
-    def _is_reading(self, weeks: tuple[IsoWeek, ...], read: Callable[[], object]) -> bool:
-        """Start reading weeks if no thread does; return, after a moment, whether it still runs."""
-
-        def work() -> None:
-            try:
-                read()
-                self._problem = None
-            except ShardpostError as error:
-                log.warning("a ledger could not be read", exc_info=True)
-                self._problem = str(error)
-            except Exception as error:
-                log.exception("a ledger could not be read")
-                self._problem = f"unexpected {type(error).__name__}: {error}"
-            finally:
-                with self._lock:
-                    del self._reading[weeks]
-
-        with self._lock:
-            thread = self._reading.get(weeks)
-            if thread is None:
-                thread = self._reading[weeks] = threading.Thread(target=work, daemon=True)
-                thread.start()
-        thread.join(WAIT_SECONDS)
-        return thread.is_alive()
-
-    def _read(self, installation: Installation, weeks: Sequence[IsoWeek], now: datetime) -> None:
-        topic = installation.kafka.topic("weekly-emails")
-        partitions = partition_counts(installation.kafka, [topic])[topic]
-        ends = _ends(installation, partitions)
-        for week in weeks:
-            state = WeekState(installation, week)
-            self._by_shard(WeekStatus(state, audience_of(state, now), partitions), ends)
-        self._read_at = now
-
-    def _by_shard(self, status: WeekStatus, ends: Callable[[IsoWeek], object]) -> list[ShardStatus]:
-        of = (status.audience, ends(status.week))
-        known, shards = self._kept.get(status.week, (None, []))
-        if known != of:
-            shards = status.by_shard()
-            with self._lock:
-                self._kept.pop(status.week, None)
-                self._kept[status.week] = of, shards
-                while len(self._kept) > MOST_WEEKS:
-                    del self._kept[next(iter(self._kept))]
-        return shards
-
-
-def _ends(installation: Installation, partitions: int) -> Callable[[IsoWeek], object]:
-    """Return a function for the current offset of a week's last record in each shard."""
-    topic = installation.kafka.topic("weekly-emails")
-    topic_id = topic_ids(installation.kafka, [topic]).get(topic)
-    shards = last_offsets(installation, partitions)
-    return lambda week: (topic_id, *(shard.get(str(week)) for shard in shards))

@@ -236,7 +236,7 @@ def test_a_channel_that_never_answers_keeps_nobody_waiting(tmp_path: Path) -> No
 def test_without_channels_the_file_has_it(tmp_path: Path) -> None:
     assert told(Settings(home=tmp_path), "x") == Notified()
     lines = (tmp_path / "alerts.log").read_text().splitlines()
-    assert [line.partition("Z ")[2] for line in lines] == ["found"]
+    assert [line.partition("Z ")[2] for line in lines] == ["firing (risk) r of x", "found"]
 
 
 def test_a_channel_in_the_place_of_another_on_the_same_host_gets_what_is_firing(

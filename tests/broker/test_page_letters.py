@@ -154,6 +154,10 @@ def test_a_plan_changes_nothing_and_is_carried_out_with_the_users_name(
     [left] = live(ready, ready.topic("parking-lot"))
     refused = page.send(plan, "letters/apply", 400, why=" ")
     assert "expected a reason" in refused
+    assert page.get("letters/list", state="parked").count('name="letter"') == 1
+    selected = page.get("letters/selected", letter=[(left or b"").decode(), "no"], do="discard")
+    assert "<strong>1</strong> letter would be discarded, 1 refused" in selected
+    assert "at least one that is ticked" in page.get("letters/selected", 400)
     ids = f"{(left or b'').decode()}\r\nnobody"
     one = page.json("letters/plan", do="discard", ids=ids)
     assert (one["letters"], one["refused"]) == (1, 1)

@@ -54,7 +54,10 @@ def test_alerts_are_shown_silenced_and_told_again_on_record(
         assert "positions was found" in shown
         assert shown.count("positions was found") == 2  # as what fires, and in alerts.log
         one = page.get("alerts/one", key=key)
-        assert "docs/runbook.md#letters-parked" in one
+        assert "What to do" in one
+        assert "nobody retries them" in one
+        assert "redrive or" in page.get("alerts/runbook", rule="letters-parked")
+        assert "has no section nope" in page.get("alerts/runbook", 404, rule="nope")
         assert "alerts.log" in one
         on = f"alerts/one?key={key}"
         page.send(on, "alerts/silence", 400, key=key, duration="2h", why=" ")

@@ -56,5 +56,5 @@ def test_what_it_could_not_do_alerts_once(
     if dry_run:
         assert not alerts.exists()
     else:
-        [line] = alerts.read_text().splitlines()
+        [_, line] = alerts.read_text().splitlines()
         assert f" maintain_tables {run.run_id} needs attention: {UNKNOWN}" in line

@@ -38,7 +38,7 @@ def test_a_sweep_that_parks_ends_well_and_alerts_once(
     assert run.state == "success"
     assert states(run) == {"sweep": ("success", 1), "report": ("success", 1)}
     assert len(calls.read_text().splitlines()) == 1
-    [line] = alerts.read_text().splitlines()
+    [_, line] = alerts.read_text().splitlines()
     assert f" sweep_dead_letters {run.run_id} needs attention: parked: 2 of orders, Key" in line
     assert f"; orders.DLT[0]: offsets 5 to 9: {GONE}" in line
 
@@ -58,6 +58,6 @@ def test_very_many_things_make_one_alert_of_bounded_length(
     parked = Parked({ParkedGroup("orders", f"E-{n}"): 1 for n in range(500)})
     stand_in({"": [3, as_json(Counter({Outcome.PARK: 500}), parked, [], Intake())]})
     assert dag.test().state == "success"
-    [line] = alerts.read_text().splitlines()
+    [_, line] = alerts.read_text().splitlines()
     assert line.count("parked: 1 of orders") == 20
     assert line.endswith(" and 80 more")

@@ -12,15 +12,17 @@ from typing import Any
 import pytest
 
 from shardpost.commands.emails import emails_command, print_client, print_state, print_week
+from shardpost.installation import Installation
 from shardpost.settings import Settings
-from shardpost.weekly_email import week_status
+from shardpost.weekly_email import kept_statuses
 from shardpost.weekly_email.delivery_status import WeekStatus
+from shardpost.weekly_email.kept_statuses import KeptStatuses, Totals
 from shardpost.weekly_email.limits import totals
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.outcomes import PROGRESS_SECONDS, Progress
-from shardpost.weekly_email.week_status import KeptStatuses, Totals, find_week, known_weeks
+from shardpost.weekly_email.week_status import find_week, known_weeks
 from tests.support.command_line import CommandLine
 from tests.support.installed import installed
 from tests.support.job_process import wait_for
@@ -263,13 +265,8 @@ def test_what_is_kept_of_a_ledger_is_not_of_one_that_was_recreated(ended: Settin
     def kept() -> dict[str, int]:
         return totals([asdict(one.counts) for one in statuses.by_shard(found(ended, ENDED))])
 
-    def asked() -> Totals:
-        at = installed(ended)
-        return statuses.of_weeks(at, known_weeks(at.tables), NOW)
-
     def of_all_weeks() -> dict[str, int]:
-        wait_for(lambda: not asked().is_reading, "the counts of all weeks")
-        return asked().counts[str(ENDED)]
+        return asked(statuses, ended).counts[str(ENDED)]
 
     assert kept()["failed"] == of_all_weeks()["failed"] == 4
     ledger = ended.topic("weekly-emails")
@@ -285,24 +282,68 @@ def test_what_is_kept_of_a_ledger_is_not_of_one_that_was_recreated(ended: Settin
 def test_a_ledger_that_cannot_be_read_is_a_problem_and_the_counts_are_old(
     ended: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    statuses, at = KeptStatuses(), installed(ended)
-
-    def asked(now: datetime) -> Totals:
-        def ask() -> Totals:
-            return statuses.of_weeks(at, known_weeks(at.tables), now)
-
-        wait_for(lambda: not ask().is_reading, "the counts of all weeks")
-        return ask()
-
-    before = asked(NOW)
-    assert (before.problem, before.read_at) == (None, NOW)
+    statuses, week = KeptStatuses(), str(ENDED)
+    before = asked(statuses, ended)
+    assert (before.problems, before.read_at) == ({}, {week: NOW})
     later = NOW + timedelta(minutes=5)
     record(ended, ENDED, "c5", None, "resolved as open by anna: it was down")
     with monkeypatch.context() as patched:
-        patched.setattr(week_status, "last_offsets", lambda *_: vars()["no such shard"])
-        failed = asked(later)
-        assert failed == before._replace(problem="unexpected KeyError: 'no such shard'")
+        patched.setattr(kept_statuses, "last_offsets", lambda *_: vars()["no such shard"])
+        failed = asked(statuses, ended, later)
+        assert failed == before._replace(problems={week: "unexpected KeyError: 'no such shard'"})
         assert "Traceback" in caplog.text
-    after = asked(later)
-    assert (after.problem, after.read_at) == (None, later)
+    after = asked(statuses, ended, later)
+    assert (after.problems, after.read_at) == ({}, {week: later})
     assert after.counts != before.counts
+
+
+def test_what_prevents_the_counts_of_a_week_is_no_problem_of_another(
+    ended: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(ended, GOES_ON, NOW)
+    freeze(ended, GOES_ON, ["c1"], NOW)
+    audience = WeekStatus._audience
+
+    def unreadable(status: WeekStatus) -> object:
+        if status.week == GOES_ON:
+            raise OSError("the folder is gone")
+        return audience(status)
+
+    statuses = KeptStatuses()
+    with monkeypatch.context() as patched:
+        patched.setattr(WeekStatus, "_audience", unreadable)
+        failed = asked(statuses, ended)
+    assert failed.problems == {str(GOES_ON): "unexpected OSError: the folder is gone"}
+    assert ([*failed.counts], failed.read_at) == ([str(ENDED)], {str(ENDED): NOW})
+    assert failed.counts[str(ENDED)]["failed"] == 4
+    assert asked(statuses, ended).counts[str(GOES_ON)] == NONE | {"open": 1}
+
+
+def test_weeks_are_counted_before_anybody_asks_whatever_fails_at_first(
+    ended: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_statuses, "PAUSE_SECONDS", 0.01)
+    starts = iter([SystemExit("nobody expects this"), RuntimeError("nor this"), None])
+
+    def started() -> Installation:
+        if problem := next(starts, None):
+            raise problem
+        return installed(ended)
+
+    statuses = KeptStatuses()
+    statuses.begin(started, 9)
+    wait_for(lambda: bool(statuses._of(ENDED).shards), "the counts")
+    monkeypatch.setattr(kept_statuses, "WAIT_SECONDS", 0)
+    soon = statuses.of_weeks(installed(ended), known_weeks(installed(ended).tables), NOW)
+    assert soon.counts[str(ENDED)]["failed"] == 4
+
+
+def asked(statuses: KeptStatuses, settings: Settings, now: datetime = NOW) -> Totals:
+    """Return the counts of all weeks once they are read."""
+    at = installed(settings)
+
+    def ask() -> Totals:
+        return statuses.of_weeks(at, known_weeks(at.tables), now)
+
+    wait_for(lambda: not ask().is_reading, "the counts of all weeks")
+    return ask()

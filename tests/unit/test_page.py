@@ -3,11 +3,14 @@
 import re
 from datetime import UTC, datetime, timedelta
 from html import unescape
+from threading import Event
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
 from shardpost.alerts import history, notifier
 from shardpost.alerts.model.alert import REPORTED, Condition, Firing
@@ -18,7 +21,7 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.lag import measure
 from shardpost.lag.model.time_to_loss import Lag, LagRow
 from shardpost.locks.locks import exclusive
-from shardpost.page import access, request
+from shardpost.page import access, request, site
 from shardpost.page.command_form import fields_of
 from shardpost.page.rendering import Link, Listing
 from shardpost.run_requests.request_client import send_request
@@ -26,6 +29,7 @@ from shardpost.run_requests.request_topics import LOCK
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity
 from shardpost.watch import sources
+from shardpost.weekly_email.kept_statuses import KeptStatuses
 from tests.support.how_far import some
 from tests.support.installed import installed
 from tests.support.page_client import page_client
@@ -306,3 +310,12 @@ def test_one_request_after_another_reaches_kafka_by_what_the_one_before_has_open
         page.get("records", topic="clients", partition=0)
     assert 0 < first < len(asked)
     assert all(kafka is asked[0] for kafka in asked)
+
+
+def test_weekly_emails_are_counted_once_the_app_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = Event()
+    monkeypatch.setattr(KeptStatuses, "begin", lambda *_: begun.set())
+    app = FastAPI(lifespan=site.lifespan)
+    site.add_to(app)
+    with TestClient(app):
+        assert begun.is_set()

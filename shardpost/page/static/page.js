@@ -114,6 +114,12 @@ function makeSortable() {
   }
 }
 
+// The box in the heading of a table ticks all of its rows.
+addEventListener("change", ({ target }) => {
+  if (!target.dataset.all) return;
+  for (const box of target.closest("table").querySelectorAll("td.tick input")) box.checked = target.checked;
+});
+
 // A line of help closes where one goes on elsewhere.
 function closeHelp(event) {
   for (const help of document.querySelectorAll("details.help[open]")) {

@@ -1,0 +1,230 @@
+"""Statuses of weeks that are kept in memory: who asks again waits only for what is new.
+
+For the page, whose process goes on. A thread reads what is not known, while who asked waits for a
+moment; what both say is what `delivery_status` says. The newest weeks are counted as soon as the
+server starts, so that nobody waits for them.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from sqlite3 import Connection
+from sqlite3 import Error as DatabaseError
+from typing import NamedTuple, TypeVar
+
+from shardpost.errors import ShardpostError
+from shardpost.installation import Installation
+from shardpost.kafka.topic_metadata import partition_counts, topic_ids
+from shardpost.weekly_email.delivery_status import WeekStatus, audience_of
+from shardpost.weekly_email.ledger_projection import ask_shards, last_offsets
+from shardpost.weekly_email.limits import totals
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_report import ShardStatus
+from shardpost.weekly_email.week_state import WeekState
+from shardpost.weekly_email.week_status import KnownWeek, known_weeks
+
+log = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
+
+# Who asks for a page waits so long for a ledger that is being read.
+WAIT_SECONDS = 0.25
+# More than the weeks of a page, each with a few clients and reasons.
+MOST_WEEKS = 200
+# Weeks that are counted together: meanwhile nobody else writes the projections of their shards.
+WEEKS_AT_ONCE = 8
+# What fails at the start is tried again, after a pause that doubles up to the longest.
+PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 600.0
+
+
+class Totals(NamedTuple):
+    """{week: {state: clients}} as far as they are known, and whether some are being read.
+
+    `problems` says why the counts of a week cannot be read; those shown are old, of `read_at`.
+    """
+
+    counts: dict[str, dict[str, int]]
+    is_reading: bool
+    problems: dict[str, str]
+    read_at: dict[str, datetime]
+
+
+@dataclass
+class _Kept:
+    """The last counts of a week, of which audience and records, when; and why none are newer."""
+
+    of: object = None
+    shards: Sequence[ShardStatus] = ()
+    read_at: datetime | None = None
+    problem: BaseException | None = None
+
+
+class KeptStatuses:
+    """The statuses of weeks that were asked for, each of its audience and its last records."""
+
+    def __init__(self) -> None:
+        self._kept: dict[IsoWeek, _Kept] = {}
+        self._lock = threading.Lock()
+        self._reading: dict[tuple[IsoWeek, ...], threading.Thread] = {}
+
+    def by_shard(self, status: WeekStatus) -> Sequence[ShardStatus]:
+        """Return what `status.by_shard()` does."""
+        self._count(status.installation, [status], datetime.now(UTC))
+        found = self._of(status.week)
+        if found.problem is not None:
+            raise found.problem
+        return found.shards
+
+    def by_shard_soon(self, status: WeekStatus) -> tuple[Sequence[ShardStatus] | None, datetime]:
+        """Return the same after a moment, and when it was counted: before, if that takes longer.
+
+        None while it is counted for the first time.
+        """
+        found = list[Sequence[ShardStatus]]()
+        if not self._is_reading((status.week,), lambda: found.append(self.by_shard(status))):
+            return found[0] if found else self.by_shard(status), datetime.now(UTC)
+        known = self._of(status.week)
+        return (known.shards, known.read_at) if known.read_at else (None, datetime.now(UTC))
+
+    def of_weeks(
+        self, installation: Installation, weeks: Sequence[KnownWeek], now: datetime
+    ) -> Totals:
+        """Return the counts of weeks as far as they are known now; the rest is being read."""
+        open_ = tuple(known.week for known in weeks if known.closed is None)
+        is_reading = bool(open_) and self._is_reading(
+            open_, lambda: self._read(installation, open_, now)
+        )
+        kept = {str(week): self._of(week) for week in open_}
+        shards = {week: [one.counts for one in own.shards] for week, own in kept.items()}
+        shards |= {str(one.week): one.closed.shards for one in weeks if one.closed is not None}
+        return Totals(
+            {week: totals(map(vars, counts)) for week, counts in shards.items() if counts},
+            is_reading,
+            {week: _text(own.problem) for week, own in kept.items() if own.problem},
+            {week: own.read_at for week, own in kept.items() if own.read_at},
+        )
+
+    def begin(self, make: Callable[[], Installation], most: int) -> None:
+        """Count the newest weeks in a thread, which tries again until that was possible."""
+
+        def is_counted() -> bool:
+            try:
+                installation = make()
+                weeks = known_weeks(installation.tables)[:most]
+                found = self.of_weeks(installation, weeks, datetime.now(UTC))
+            except BaseException:
+                log.exception("the weekly e-mails cannot be counted")
+                return False
+            return not (found.is_reading or found.problems)
+
+        def work() -> None:
+            pause = PAUSE_SECONDS
+            while not is_counted():
+                time.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+        threading.Thread(target=work, daemon=True).start()
+
+    def _of(self, week: IsoWeek) -> _Kept:
+        with self._lock:
+            own = self._kept[week] = self._kept.pop(week, _Kept())
+            while len(self._kept) > MOST_WEEKS:
+                del self._kept[next(iter(self._kept))]
+            return own
+
+    def _is_reading(self, weeks: tuple[IsoWeek, ...], read: Callable[[], object]) -> bool:
+        """Tell, after a moment, whether weeks are being read yet; begin with it if nobody does."""
+
+        def work() -> None:
+            try:
+                read()
+            except BaseException as error:  # also the panic of a library in another language
+                log.warning("a ledger could not be read", exc_info=True)
+                for week in weeks:
+                    self._of(week).problem = error
+            finally:
+                with self._lock:
+                    del self._reading[weeks]
+
+        with self._lock:
+            thread = self._reading.get(weeks)
+            if thread is None:
+                thread = self._reading[weeks] = threading.Thread(target=work, daemon=True)
+                thread.start()
+        thread.join(WAIT_SECONDS)
+        return thread.is_alive()
+
+    def _read(self, installation: Installation, weeks: Sequence[IsoWeek], now: datetime) -> None:
+        topic = installation.kafka.topic("weekly-emails")
+        partitions = partition_counts(installation.kafka, [topic])[topic]
+        statuses = []
+        for week in weeks:
+            state = WeekState(installation, week)
+            audience = _tried(audience_of, state, now)
+            if isinstance(audience, Exception):
+                self._of(week).problem = audience
+            else:
+                statuses.append(WeekStatus(state, audience, partitions))
+        self._count(installation, statuses, now)
+
+    def _count(
+        self, installation: Installation, weeks: Sequence[WeekStatus], now: datetime
+    ) -> None:
+        """Count the weeks that have changed; what prevents it for one is no problem of others."""
+        partitions = max((status.partitions for status in weeks), default=0)
+        ends, stale = _ends(installation, partitions), list[tuple[WeekStatus, _Kept, object]]()
+        for status in weeks:
+            own, of = self._of(status.week), (status.audience, ends(status.week))
+            if own.of == of:
+                own.read_at, own.problem = now, None
+            else:
+                stale.append((status, own, of))
+        for first in range(0, len(stale), WEEKS_AT_ONCE):
+            lot = stale[first : first + WEEKS_AT_ONCE]
+            found = _statuses([status for status, *_ in lot])
+            for (_, kept, counted), shards in zip(lot, found, strict=True):
+                if isinstance(shards, Exception):
+                    kept.problem = shards
+                else:
+                    kept.of, kept.shards, kept.read_at, kept.problem = counted, shards, now, None
+
+
+def _statuses(weeks: Sequence[WeekStatus]) -> Iterator[list[ShardStatus] | Exception]:
+    """Yield the status of each week by shard, or what prevents it; each shard is read once."""
+    counters = [_tried(status.counter) for status in weeks]
+
+    def count(shard: int, ledger: Connection) -> list[ShardStatus | Exception]:
+        return [
+            one if isinstance(one, Exception) else _tried(one, shard, ledger) for one in counters
+        ]
+
+    shards = ask_shards(weeks[0].installation, range(weeks[0].partitions), count)
+    for week in zip(*shards, strict=True):
+        failed = [one for one in week if isinstance(one, Exception)]
+        yield failed[0] if failed else [one for one in week if isinstance(one, ShardStatus)]
+
+
+def _tried(ask: Callable[..., Answer], *given: object) -> Answer | Exception:
+    """Return an answer, or why there is none; a projection that is damaged is its owner's."""
+    try:
+        return ask(*given)
+    except DatabaseError:
+        raise
+    except Exception as error:
+        log.warning("a week cannot be counted", exc_info=True)
+        return error
+
+
+def _text(problem: BaseException) -> str:
+    is_ours = isinstance(problem, ShardpostError)
+    return str(problem) if is_ours else f"unexpected {type(problem).__name__}: {problem}"
+
+
+def _ends(installation: Installation, partitions: int) -> Callable[[IsoWeek], object]:
+    """Return what says where the ledger's topic has the last record of a week now, by shard."""
+    topic = installation.kafka.topic("weekly-emails")
+    topic_id = topic_ids(installation.kafka, [topic]).get(topic)
+    shards = last_offsets(installation, partitions)
+    return lambda week: (topic_id, *(shard.get(str(week)) for shard in shards))
