@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from shardpost.dead_letters.letter_details import text_or_base64
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.holders.position_history import position_history
+from shardpost.holders.position_history import PositionHistory, position_history
 from shardpost.holders.record_fates import kept_record
 from shardpost.instants import instant_of
 from shardpost.kafka import record_pages
@@ -54,12 +54,12 @@ class ShownRecord:
     @property
     def key(self) -> str | None:
         """Its key as text, or in base64."""
-        return _text(self.record.key)
+        return text_or_base64(self.record.key)
 
     @property
     def headers(self) -> list[tuple[str, str | None]]:
         """Its headers, likewise."""
-        return [(name, _text(value)) for name, value in self.record.headers]
+        return [(name, text_or_base64(value)) for name, value in self.record.headers]
 
     @property
     def summary(self) -> str:
@@ -105,10 +105,6 @@ class ShownRecord:
         }
 
 
-def _text(raw: str | bytes | None) -> str | None:
-    return text_or_base64(raw)
-
-
 router = APIRouter(prefix="/records", dependencies=[sees(POSITIONS)])
 
 
@@ -124,7 +120,7 @@ def record(visit: CurrentRequest, topic: Required, partition: Number, offset: Nu
         outcome = outcomes.get(place)
         shown = ShownRecord(found.record, ON_OWN_PAGE, outcome, found.state)
         if own.kind == "positions" and outcome and outcome.word == IN_EFFECT and shown.key:
-            counts = _counts(visit, shown.key, notes)
+            counts = _standing(visit, shown.key, notes)
     return visit.answer(
         "records_record.html",
         {"record": shown and shown.as_json(), "notes": notes},
@@ -137,16 +133,13 @@ def record(visit: CurrentRequest, topic: Required, partition: Number, offset: Nu
     )
 
 
-def _counts(visit: PageRequest, position: str, notes: list[str]) -> str | None:
+def _standing(visit: PageRequest, position: str, notes: list[str]) -> PositionHistory | None:
     try:
         snapshot = snapshots.current(visit.installation.tables)
-        found = position_history(visit.installation, snapshot, position)
+        return position_history(visit.installation, snapshot, position)
     except ShardpostError as error:
         notes.append(str(error))
         return None
-    is_counted = found.standing is not None and found.standing.counts
-    counts = "counts" if is_counted else "does not count"
-    return f"The position {counts} for {snapshot.country}: {found.why}."
 
 
 def _place(

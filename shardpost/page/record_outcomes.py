@@ -154,14 +154,18 @@ def outcomes_of(
         return {}, f"what became of these records is not known: {error}"
 
 
-def _of_inputs(visit: PageRequest, topic: OwnTopic, records: Sequence[Record]) -> Outcomes:
-    return _fates(visit, topic.kind, records)
-
-
-def _fates(visit: PageRequest, origin: TopicName, records: Sequence[Record]) -> Outcomes:
+def _of_inputs(
+    visit: PageRequest,
+    topic: OwnTopic,
+    records: Sequence[Record],
+    origin: TopicName | None = None,
+) -> Outcomes:
     snapshot = snapshots.current(visit.installation.tables)
     fates = fates_of(
-        visit.installation, snapshot, origin, [record.coordinates for record in records]
+        visit.installation,
+        snapshot,
+        origin or topic.kind,
+        [record.coordinates for record in records],
     )
     by_place = {record.coordinates: record for record in records}
     return {at: _of_fate(visit, fate, by_place[at]) for at, fate in fates.items()}
@@ -223,7 +227,7 @@ def _of_retries(visit: PageRequest, topic: OwnTopic, records: Sequence[Record]) 
             names[record.coordinates] = name_of(letter)
     found = _lives(visit, names)
     for origin, own in of_origin.items():
-        for at, fate in _fates(visit, origin, own).items():
+        for at, fate in _of_inputs(visit, topic, own, origin).items():
             life = found.get(at)
             link = life.link if life else fate.link
             text = f"{fate.text}; {life.text}" if life else fate.text

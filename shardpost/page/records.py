@@ -33,8 +33,6 @@ from shardpost.wording import counted
 
 router = APIRouter(prefix="/records", dependencies=[access.sees(access.POSITIONS)])
 
-# So many open transactions are looked up, of partitions that have one.
-TRANSACTIONS_TOLD = 3
 _PLACES = re.compile(r"[0-9]{1,10}:[0-9]{1,19}(,[0-9]{1,10}:[0-9]{1,19})*")
 
 
@@ -108,7 +106,7 @@ def _row(visit: PageRequest, one: ShownRecord) -> tuple[object, ...]:
 class Shown:
     """A page of records, and what is said of them; no page where they cannot be read."""
 
-    asked: Question | None
+    asked: Question
     page: RecordPage | None
     bounds: Mapping[int, Bounds]
     notes: list[str] = field(default_factory=list)
@@ -127,10 +125,9 @@ class Shown:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON; values are as on the page, bounded."""
-        is_committed = self.asked is None or self.asked.committed
         return {
-            "topic": self.asked and self.asked.topic,
-            "read": "committed" if is_committed else "uncommitted",
+            "topic": self.asked.topic,
+            "read": "committed" if self.asked.committed else "uncommitted",
             "partitions": {str(number): own._asdict() for number, own in self.bounds.items()},
             "records": [one.as_json() for one in self.records],
             "next": _places_text(self.page.next) if self.page and self.page.has_more else None,
@@ -195,7 +192,8 @@ def _places(
     if asked.at is not None:
         return _parsed_places(asked.at, bounds)
     if asked.offset is not None:
-        notes += _out_of_range(asked.topic, asked.offset, bounds)
+        if not any(own.low <= asked.offset < own.high for own in bounds.values()):
+            notes.append(f"offset {asked.offset} is out of range: what Kafka keeps is below")
         return record_pages.from_offset(bounds, asked.offset)
     if asked.since is not None:
         return record_pages.from_time(visit.installation.kafka, asked.topic, bounds, asked.since)
@@ -218,31 +216,15 @@ def _places_text(places: Places) -> str:
     return ",".join(f"{number}:{offset}" for number, offset in sorted(places.items()))
 
 
-def _out_of_range(topic: str, offset: int, bounds: Mapping[int, Bounds]) -> list[str]:
-    """Return why an offset is not there, if no partition that is read has it."""
-    if any(own.low <= offset < own.high for own in bounds.values()):
-        return []
-    said = (
-        f"{topic}[{number}] has none"
-        if own.low == own.high
-        else f"{topic}[{number}] has {own.low} to {own.high - 1}"
-        for number, own in bounds.items()
-    )
-    shown = [*said]
-    more = f" and {counted(len(shown) - 5, 'other partition')}" if len(shown) > 5 else ""
-    return [f"offset {offset} is out of range: {', '.join(shown[:5])}{more}"]
-
-
 def _open_transactions(
     visit: PageRequest, topic: OwnTopic, bounds: Mapping[int, Bounds]
 ) -> list[str]:
     """Say which transactions keep records from who reads committed ones."""
-    said = []
     open_ones = [number for number, own in bounds.items() if own.stable < own.high]
-    for number in open_ones[:TRANSACTIONS_TOLD]:
-        begins = Coordinates(topic.name, number, bounds[number].stable)
-        found = open_transaction_at(visit.installation.kafka, begins)
-        said.append(f"an open transaction at {found}: committed records end before it")
-    if more := open_ones[TRANSACTIONS_TOLD:]:
-        said.append(f"open transactions in {counted(len(more), 'other partition')}")
-    return said
+    if not open_ones:
+        return []
+    first, *more = open_ones
+    begins = Coordinates(topic.name, first, bounds[first].stable)
+    at = str(open_transaction_at(visit.installation.kafka, begins))
+    others = f" and in {counted(len(more), 'other partition')}" if more else ""
+    return [f"an open transaction at {at}{others}: committed records end before it"]
