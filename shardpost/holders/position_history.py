@@ -3,17 +3,17 @@
 A replay of the decodable records of positions, and of the exchanges that they name; no JVM.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from shardpost.delta.object_store import Tables
 from shardpost.delta.query import OpenedTables, at_snapshot, query, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import text_literal
-from shardpost.holders.model.as_of import RELATIONS, counted_positions, position_sort_key
+from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.explain import (
+    Change,
     ExchangeRecord,
     PositionRecord,
     Standing,
@@ -41,7 +41,7 @@ _KEYS = """
 SELECT DISTINCT c.key FROM position_events c WHERE {condition}
 """
 _POSITIONS = f"""
-SELECT {RECORD}, h.client, h.exchange FROM position_events h
+SELECT {RECORD}, h.client, h.ticker, h.amount, h.exchange FROM position_events h
 WHERE {_DECODABLE} AND ({{of_keys}})
 """  # noqa: S608 - constants
 _EXCHANGES = f"""
@@ -54,7 +54,8 @@ def explanation(
 ) -> list[Transition]:
     """Return what put or took each position of the client, or that one; [] if it never had any."""
     found = _rows_of_positions(installation.tables, snapshot, _condition(client, position))
-    return _replayed(installation, snapshot, client, found)
+    changes = _replayed(installation, snapshot, client, found)
+    return [one for one in changes if one.change is not Change.AMENDED]
 
 
 def _rows_of_positions(tables: Tables, snapshot: Snapshot, condition: str) -> list[dict[str, Any]]:
@@ -81,7 +82,10 @@ def positions_ever(tables: Tables, snapshot: Snapshot, client: str) -> list[str]
 def explanation_of(
     installation: Installation, snapshot: Snapshot, client: str, positions: list[str]
 ) -> list[Transition]:
-    """Return the same of those of the client's positions alone, KEYS_LISTED at most."""
+    """Return the same of those of the client's positions alone, KEYS_LISTED at most.
+
+    And when what one of them is was AMENDED.
+    """
     if not positions:
         return []
     sql = _POSITIONS.format(of_keys=in_lists(positions))
@@ -100,24 +104,23 @@ def _replayed(
 ) -> list[Transition]:
     if not found:
         return []
-    positions = [position_record(row, installation.topic("positions")) for row in found]
+    positions = [PositionRecord(**_position(row, installation.topic("positions"))) for row in found]
     exchanges = exchange_records(installation, snapshot, {record.exchange for record in positions})
     return explain(client, positions, exchanges, snapshot.country)
 
 
-def position_record(row: dict[str, Any], topic: str) -> PositionRecord:
-    """Return the record of a row of position_events with the columns of RECORD."""
-    return PositionRecord(
-        **_history_record(row, topic), client=row["client"], exchange=row["exchange"]
-    )
+def _position(row: dict[str, Any], topic: str) -> dict[str, Any]:
+    """Return the fields of a PositionRecord, by a row with the columns of RECORD."""
+    own = {name: row[name] for name in ("client", "ticker", "amount", "exchange")}
+    return _history_record(row, topic) | own
 
 
-def in_lists(keys: list[str]) -> str:
+def in_lists(keys: Collection[str], column: str = "h.key") -> str:
     """Return the condition that a record, h, has one of those keys."""
     literals = [text_literal(key) for key in sorted(keys)]  # neighbours are in one row group
     starts = range(0, len(keys), KEYS_IN_A_LIST)
     lists = (", ".join(literals[at : at + KEYS_IN_A_LIST]) for at in starts)
-    return " OR ".join(f"h.key IN ({one})" for one in lists)
+    return " OR ".join(f"{column} IN ({one})" for one in lists)
 
 
 def exchange_records(
@@ -161,27 +164,21 @@ FROM position_events h WHERE {{condition}} ORDER BY {{order}} LIMIT {{most}}
 
 
 @dataclass(frozen=True)
-class RecordOfPosition:
-    """One record of a position, what it says, and the snapshot that read it.
+class RecordOfPosition(PositionRecord):
+    """Any record of a position, of a kind; `reason` is why it was rejected, None if it was not."""
 
-    `reason` is why it was rejected, None of one that was taken.
-    """
+    kind: RecordKind = RecordKind.UPSERT
+    reason: str | None = None
 
-    position: str
-    coordinates: Coordinates
-    timestamp: datetime
-    snapshot: int
-    kind: RecordKind
-    client: str | None
-    ticker: str | None
-    amount: str | None
-    exchange: str | None
-    reason: str | None
+    @property
+    def position(self) -> str:
+        """Its key."""
+        return self.key
 
     def as_json(self) -> dict[str, Any]:
         """Return it with its coordinates, without what a record of its kind has not."""
-        values = {name: value for name, value in vars(self).items() if value is not None}
-        del values["coordinates"]
+        names = ("position", "snapshot", "client", "ticker", "amount", "exchange", "reason")
+        values = {name: value for name in names if (value := getattr(self, name)) is not None}
         own = {"kind": str(self.kind), "timestamp": self.timestamp.isoformat()}
         return values | self.coordinates._asdict() | own
 
@@ -199,6 +196,11 @@ class PositionHistory:
     records: Sequence[RecordOfPosition]
     changes: Sequence[Transition]
     is_whole: bool
+
+    @property
+    def latest(self) -> RecordOfPosition | None:
+        """The record that is in effect, if there is one."""
+        return next((one for one in self.records if one.kind is not RecordKind.REJECTED), None)
 
     @property
     def why(self) -> str:
@@ -224,32 +226,17 @@ def position_history(
 ) -> PositionHistory:
     """Return what a snapshot knows of a position; without any record if it has none of it."""
     condition = f"h.key = {text_literal(position)}"
-    found = _rows(installation.tables, snapshot, condition, newest_first("h"), MOST_RECORDS + 1)
-    kept, topic = found[:MOST_RECORDS], installation.kafka.topic("positions")
-    good = [position_record(row, topic) for row in kept if row["kind"] != RecordKind.REJECTED]
+    found = _records(installation, snapshot, condition, newest_first("h"), MOST_RECORDS + 1)
+    kept = found[:MOST_RECORDS]
+    good = [one for one in kept if one.kind is not RecordKind.REJECTED]
     exchanges = exchange_records(installation, snapshot, {record.exchange for record in good})
     return PositionHistory(
         position,
         standing(good, exchanges, snapshot.country) if good else None,
-        [_record(row, topic) for row in kept],
+        kept,
         transitions(good, exchanges, snapshot.country) if good else [],
         len(found) == len(kept),
     )
-
-
-_HOLDER_THEN = "SELECT t.client FROM ({counted}) t WHERE t.position = {position}"
-
-
-def holder_then(tables: Tables, snapshot: Snapshot, position: str, at: datetime) -> str | None:
-    """Return who held a position as of a time; None if nobody, or if it did not count.
-
-    ShardpostError for a time of which the history was pruned.
-    """
-    snapshot.require_history(at)
-    counted = counted_positions(snapshot.country, at)
-    sql = _HOLDER_THEN.format(counted=counted, position=text_literal(position))
-    found = rows(tables, sql, at_snapshot(snapshot, *RELATIONS))
-    return found[0]["client"] if found else None
 
 
 def rejected_of(
@@ -260,24 +247,18 @@ def rejected_of(
         return []
     condition = f"h.kind = {text_literal(RecordKind.REJECTED)} AND ({in_lists(positions)})"
     order = "h.timestamp DESC, h.offset DESC"
-    found = _rows(installation.tables, snapshot, condition, order, MOST_REJECTED)
-    return [_record(row, installation.kafka.topic("positions")) for row in found]
+    return _records(installation, snapshot, condition, order, MOST_REJECTED)
 
 
-def _rows(
-    tables: Tables, snapshot: Snapshot, condition: str, order: str, most: int
-) -> list[dict[str, Any]]:
+def _records(
+    installation: Installation, snapshot: Snapshot, condition: str, order: str, most: int
+) -> list[RecordOfPosition]:
     sql = _ROWS.format(condition=condition, order=order, most=most)
-    return rows(tables, sql, at_snapshot(snapshot, POSITION_EVENTS))
-
-
-def _record(row: dict[str, Any], topic: str) -> RecordOfPosition:
-    values = {name: row[name] for name in ("client", "ticker", "amount", "exchange", "reason")}
-    return RecordOfPosition(
-        row["key"],
-        position_record(row, topic).coordinates,
-        row["timestamp"],
-        row["snapshot"],
-        RecordKind(row["kind"]),
-        **values,
-    )
+    found = rows(installation.tables, sql, at_snapshot(snapshot, POSITION_EVENTS))
+    topic = installation.topic("positions")
+    return [
+        RecordOfPosition(
+            **_position(row, topic), kind=RecordKind(row["kind"]), reason=row["reason"]
+        )
+        for row in found
+    ]

@@ -1,10 +1,10 @@
-"""Who holds: all, or page by page; how they are spread over the shards; how many there were.
+"""Who holds: all, or page by page; whom a search finds; how holders are spread over the shards.
 
 Who holds is in the table share_holders, or as of a time follows from history. Pages are for who has
 no room for 200,000 holders: what is asked for is cut in SQL.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -15,11 +15,12 @@ from shardpost.delta.query import OpenedTables, at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.storage import exists
-from shardpost.delta.table import text_literal
+from shardpost.delta.table import Table, text_literal
 from shardpost.errors import UsageError
 from shardpost.holders.model import as_of
 from shardpost.holders.model.as_of import position_sort_key
-from shardpost.holders.model.view_tables import SHARE_HOLDERS
+from shardpost.holders.model.view_tables import CLIENTS, EXCHANGES, POSITIONS, SHARE_HOLDERS
+from shardpost.holders.position_history import in_lists
 from shardpost.kafka.partitioning import partition_of
 
 # client -> ids of the positions that count, in the order of model/as_of.py
@@ -28,15 +29,17 @@ Holders = dict[str, list[str]]
 
 @dataclass(frozen=True)
 class HoldersQuery:
-    """Which holders: one client, of one shard, as of a time, of ids that begin so; None: whatever.
+    """Which holders: one client, of one shard, as of a time; None: whatever.
 
-    As of no time it is the latest state of a snapshot.
+    As of no time it is the latest state of a snapshot. A page can be of the clients that a search
+    finds, by names and e-mails also if `by_contact`.
     """
 
     client: str | None = None
     shard: int | None = None
     as_of: datetime | None = None
-    begins: str | None = None
+    search: str | None = None
+    by_contact: bool = False
 
 
 _WHOLE = "SELECT h.client, h.positions FROM {held} h WHERE {condition} ORDER BY h.client"
@@ -71,14 +74,18 @@ class Holder:
 
 @dataclass(frozen=True)
 class HoldersPage:
-    """Some of the holders, in the order of their ids, and how many there are."""
+    """Some of the holders, in the order of their ids, and how many there are.
+
+    Or of the clients that a search finds, also those that hold nothing; `is_all`: it has no more.
+    """
 
     holders: Sequence[Holder]
     total: int
+    is_all: bool = True
 
     def as_json(self) -> dict[str, list[str]]:
         """Return them in the form of `holders --json`; of pages that were read whole."""
-        return {one.client: one.positions for one in self.holders}
+        return {one.client: one.positions for one in self.holders if one.count}
 
 
 # The clients of a page first: the lists of all others are then not read.
@@ -87,12 +94,11 @@ _CLIENTS = (
 )
 _TOTAL = "SELECT count(*) AS total FROM {held} h WHERE {condition}"
 _LISTS = """
-SELECT h.client, cardinality(h.positions) AS count, {positions} AS positions, h.shard
-FROM {held} h WHERE ({condition}) AND h.client BETWEEN {first} AND {last} ORDER BY h.client
+SELECT h.client, cardinality(h.positions) AS count, {positions} AS positions
+FROM {held} h WHERE ({condition}) AND ({among})
 """
 _HOLDING = "cardinality(h.positions) > 0"
-# Those who held then; where it matters, with the shard of all that ever held at a snapshot.
-_HELD_THEN = "SELECT t.client, t.positions, CAST(NULL AS INT) AS shard FROM ({holders}) t"
+# Those who held then, with the shard of all that ever held at a snapshot.
 _HELD_THEN_BY_SHARD = """
 SELECT t.client, t.positions, s.shard
 FROM ({holders}) t LEFT JOIN share_holders s ON s.client = t.client
@@ -114,24 +120,90 @@ def holders_page(
     ShardpostError for a time of which the history was pruned.
     """
     opened, own = _opened(tables, snapshot, wanted)
-    total = opened.rows(_TOTAL.format(**own))[0]["total"]
-    clients = opened.rows(_CLIENTS.format(**own, most=most, at=first)) if first < total else []
+    if wanted.search is not None:
+        every, is_all = _found(tables, snapshot, wanted)
+        clients, total = every[first : first + most], len(every)
+    else:
+        total, is_all = opened.rows(_TOTAL.format(**own))[0]["total"], True
+        page = opened.rows(_CLIENTS.format(**own, most=most, at=first)) if first < total else []
+        clients = [row["client"] for row in page]
     if not clients:
         return HoldersPage([], total)
-    bounds = (text_literal(clients[at]["client"]) for at in (0, -1))
     # The ids of those who held then are in no order yet.
     is_cut = longest is not None and wanted.as_of is None
     positions = f"array_slice(h.positions, 1, {longest})" if is_cut else "h.positions"
-    ends = dict(zip(("first", "last"), bounds, strict=True))
-    found = opened.rows(_LISTS.format(**own, positions=positions, **ends))
-    holders = []
-    for row in found:
-        client, ids, shard = row["client"], row["positions"], row["shard"]
+    among = in_lists(clients, "h.client")
+    found = {one: Holder(one, 0, [], partition_of(one, snapshot.shards)) for one in clients}
+    for row in opened.rows(_LISTS.format(**own, positions=positions, among=among)):
+        client, ids = row["client"], row["positions"]
         if wanted.as_of is not None:
             ids = sorted(ids, key=position_sort_key)[:longest]
-        shard = partition_of(client, snapshot.shards) if shard is None else shard
-        holders.append(Holder(client, row["count"], ids, shard))
-    return HoldersPage(holders, total)
+        found[client] = Holder(client, row["count"], ids, found[client].shard)
+    return HoldersPage([*found.values()], total, is_all)
+
+
+# A search finds no more than the first so many clients.
+MOST_FOUND = 1_000
+_FOUND = "SELECT {key} AS client FROM {table} WHERE {condition} ORDER BY 1 LIMIT {most}"
+_HAS = "contains(lower({column}), lower({text}))"
+
+
+def _found(tables: Tables, snapshot: Snapshot, wanted: HoldersQuery) -> tuple[list[str], bool]:
+    """Return the clients that have the text in id, name or e-mail, in any case of letters.
+
+    The first MOST_FOUND by id, and whether these are all. Of those without a record of their own
+    it finds whoever ever held anything.
+    """
+    places: dict[Table, tuple[str, ...]] = {SHARE_HOLDERS: ("client",)}
+    if wanted.by_contact and snapshot.has_contacts:
+        places[CLIENTS] = ("key", "name", "email")
+    ids, text = set(), text_literal(wanted.search or "")
+    for table, columns in places.items():
+        has = " OR ".join(_HAS.format(column=one, text=text) for one in columns)
+        own = {"key": columns[0], "table": table.name, "most": MOST_FOUND + 1}
+        sql = _FOUND.format(**own, condition=has)
+        ids |= {row["client"] for row in rows(tables, sql, at_snapshot(snapshot, table))}
+    found, shard = sorted(ids)[:MOST_FOUND], wanted.shard
+    of_shard = [one for one in found if shard in (None, partition_of(one, snapshot.shards))]
+    return of_shard, len(ids) <= MOST_FOUND
+
+
+_CONTACTS = "SELECT h.key, h.name, h.email, h.subscribed FROM clients h WHERE {among}"
+_TERMS = "SELECT t.* FROM ({counted}) t WHERE {among}"
+
+
+def contacts_of(
+    tables: Tables, snapshot: Snapshot, clients: Collection[str]
+) -> dict[str, dict[str, Any]]:
+    """Return {client: {name, email, subscribed}}; {} where contacts may not be read any more."""
+    if not clients or not snapshot.has_contacts:
+        return {}
+    sql = _CONTACTS.format(among=in_lists(clients))
+    found = rows(tables, sql, at_snapshot(snapshot, CLIENTS))
+    return {row.pop("key"): row for row in found}
+
+
+def terms_of(
+    tables: Tables,
+    snapshot: Snapshot,
+    positions: Collection[str],
+    at: datetime | None = None,
+    client: str | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Return {position: {client, ticker, amount, exchange}} of those that count, now or then.
+
+    With `client`, those of others need not be among them. ShardpostError for a time of which the
+    history was pruned.
+    """
+    if not positions:
+        return {}
+    if at is not None:
+        snapshot.require_history(at)
+    counted = as_of.counted_positions(snapshot.country, at, client=client)
+    sql = _TERMS.format(counted=counted, among=in_lists(positions, "t.position"))
+    relations = as_of.RELATIONS if at else (POSITIONS, EXCHANGES)
+    found = rows(tables, sql, at_snapshot(snapshot, *relations))
+    return {row.pop("position"): row for row in found}
 
 
 _KEPT = "held_then"
@@ -153,13 +225,11 @@ def _opened(
         snapshot.require_history(at)
         more = () if shard is None else (SHARE_HOLDERS,)
         held, opened = _KEPT, OpenedTables(tables, at_snapshot(snapshot, *as_of.RELATIONS, *more))
-        select = _HELD_THEN if shard is None else _HELD_THEN_BY_SHARD
-        opened.keep(_KEPT, select.format(holders=as_of.holders(snapshot.country, at, client)))
+        select = as_of.holders(snapshot.country, at, client)
+        opened.keep(_KEPT, _HELD_THEN_BY_SHARD.format(holders=select) if more else select)
         conditions = [_of_shard(opened, snapshot, shard)]
     if client is not None:
         conditions.append(f"h.client = {text_literal(client)}")
-    if wanted.begins is not None:
-        conditions.append(f"starts_with(h.client, {text_literal(wanted.begins)})")
     return opened, {"held": held, "condition": " AND ".join(conditions)}
 
 
@@ -176,20 +246,6 @@ def _of_shard(opened: OpenedTables, snapshot: Snapshot, shard: int | None) -> st
     return f"(h.shard = {shard} OR (h.shard IS NULL AND h.client IN ({literals})))"
 
 
-@dataclass(frozen=True)
-class ShardHolders:
-    """How many clients of a shard hold how many positions, and the most that one of them holds."""
-
-    shard: int
-    clients: int
-    positions: int
-    most: int
-
-    def as_json(self) -> dict[str, int]:
-        """Return the same by name."""
-        return vars(self).copy()
-
-
 _SHARDS = f"""
 SELECT h.shard, count(*) AS clients, CAST(sum(cardinality(h.positions)) AS BIGINT) AS positions,
   CAST(max(cardinality(h.positions)) AS BIGINT) AS most
@@ -197,11 +253,12 @@ FROM share_holders h WHERE {_HOLDING} GROUP BY h.shard
 """  # noqa: S608 - constants
 
 
-def by_shard(tables: Tables, snapshot: Snapshot) -> list[ShardHolders]:
-    """Return how the holders are spread over the shards, also over those that have none."""
+def by_shard(tables: Tables, snapshot: Snapshot) -> list[dict[str, int]]:
+    """Return {shard, clients, positions, most} of each shard: `most` is what one client holds."""
     found = rows(tables, _SHARDS, at_snapshot(snapshot, SHARE_HOLDERS))
-    known = {row["shard"]: ShardHolders(**row) for row in found}
-    return [known.get(n, ShardHolders(n, 0, 0, 0)) for n in range(snapshot.shards)]
+    none = [{"shard": n, "clients": 0, "positions": 0, "most": 0} for n in range(snapshot.shards)]
+    known = {row["shard"]: row for row in found}
+    return [known.get(one["shard"], one) for one in none]
 
 
 _COUNTS = """

@@ -1,5 +1,6 @@
-"""Who holds, in which positions, and which records gave and took them."""
+"""Who holds what, and which records added or removed it."""
 
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -7,27 +8,26 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from shardpost import tables
-from shardpost.delta.snapshot import kept_snapshots
+from shardpost.dead_letters.model.letters import letter_id
+from shardpost.delta.snapshot import Snapshot, kept_snapshots
 from shardpost.holders import queries, who_holds
-from shardpost.holders.model.explain import Transition
-from shardpost.holders.model.view_tables import CLIENT_EVENTS, POSITION_EVENTS
+from shardpost.holders.model.explain import Change, PositionRecord, Transition
+from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.holders.position_history import (
     MOST_RECORDS,
     PositionHistory,
     RecordOfPosition,
     explanation_of,
-    holder_then,
     position_history,
     positions_ever,
     rejected_of,
 )
-from shardpost.holders.queries import not_covered, pruned, unknown_position, why_no_holder
-from shardpost.holders.who_holds import by_shard, counts_over_time
-from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
-from shardpost.page.access import POSITIONS, sees
-from shardpost.page.record_outcomes import record_link
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
+from shardpost.page import access
+from shardpost.page.access import EMAILS, POSITIONS, sees
+from shardpost.page.record_outcomes import letter_link, record_link
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, chart_of, page_of
 from shardpost.page.request import (
     CurrentRequest,
     Instant,
@@ -37,19 +37,19 @@ from shardpost.page.request import (
     Required,
     Text,
 )
+from shardpost.page.value_layout import indented
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.wording import json_text
 
 router = APIRouter(prefix="/holders", dependencies=[sees(POSITIONS)])
 
 NOBODY = "Nobody holds any. `shardpost compact`, or the DAG compact_positions, reads new positions."
-NOBODY_SO = "No client who holds is like that: leave a filter out, or search for another id."
-NO_CLIENT_SO = "Of clients who hold, no id begins so."
+NO_MATCH = "No client matches: clear a filter."
 NO_CHANGE = "No record gave it a position."
-# Ids of positions that stand in the row of a client.
-LISTED_POSITIONS = 20
+# Positions that stand in the row of a client.
+LISTED_POSITIONS = 5
 # Of clients that had more positions, the records are replayed of so many positions at a time.
 MOST_REPLAYED = 1_000
-SHOWN_POSITIONS = 200
 CHART_POINTS = 1_000
 
 
@@ -62,48 +62,69 @@ def holders(
     snapshot: Number = None,
     page: PageNumber = 1,
 ) -> Response:
-    """Show who holds, client by client; or whose ids begin with what is searched."""
+    """Show who holds, client by client; or the clients that a search finds."""
     at, installation = tables.snapshot(snapshot, visit.installation.settings), visit.installation
     is_whole = visit.request.query_params.get("format") == "json"
     found = who_holds.holders_page(
         installation.tables,
         at,
-        who_holds.HoldersQuery(shard=shard, as_of=as_of, begins=search),
+        who_holds.HoldersQuery(None, shard, as_of, search, by_contact=_sees_contacts(visit)),
         first=(page - 1) * ROWS_OF_A_PAGE,
         most=ROWS_OF_A_PAGE,
         longest=None if is_whole else LISTED_POSITIONS,
     )
-    known: dict[str, Any] = {}
+    if is_whole:
+        return visit.answer("holders.html", found)
+    why, is_position = None, False
     if search is not None:
-        known = {
-            "client": queries.knows_client(installation.tables, at, search)
-            or queries.has_record(installation.tables, at, CLIENT_EVENTS, search),
-            "position": queries.has_record(installation.tables, at, POSITION_EVENTS, search),
-            "why": why_no_holder(installation.tables, at, search, shard),
-        }
-    asked = {"search": search, "shard": shard, "as_of": as_of, "snapshot": snapshot}
+        is_position = queries.has_record(installation.tables, at, POSITION_EVENTS, search)
+        if not found.total:
+            why = queries.why_no_holder(installation.tables, at, search, shard)
+    contacts = _contacts(visit, at, [one.client for one in found.holders])
+    ids = [position for one in found.holders for position in one.positions]
+    terms = who_holds.terms_of(installation.tables, at, ids, as_of)
     rows = [
         (
             _client(visit, one.client, as_of),
+            *(contacts.get(one.client, {}).get(name) for name in ("name", "email")),
             one.shard,
             one.count,
-            ", ".join(one.positions) + (", …" if one.count > len(one.positions) else ""),
+            "; ".join(_said(terms[own]) for own in one.positions if own in terms),
         )
         for one in found.holders
     ]
-    columns = ("client", "shard", "positions", "which")
-    empty = NOBODY_SO if shard is not None or as_of else NOBODY
-    if search is not None:
-        empty = NO_CLIENT_SO
+    columns = ("client", "name", "e-mail", "shard", "positions", "which")
+    empty = NOBODY if shard is None and not (as_of or search) else NO_MATCH
     return visit.answer(
         "holders.html",
-        found if is_whole else None,
+        None,
         Listing(columns, rows, empty, total=found.total, number=page),
+        found=found,
+        terms=terms,
+        most_found=who_holds.MOST_FOUND,
+        sees_contacts=_sees_contacts(visit),
         snapshot=at,
-        asked=asked,
-        known=known,
-        not_covered=not_covered(at.as_known(visit.now), as_of),
+        asked={"search": search, "shard": shard, "as_of": as_of, "snapshot": snapshot},
+        is_position=is_position,
+        why=why,
+        not_covered=queries.not_covered(at.as_known(visit.now), as_of),
     )
+
+
+def _sees_contacts(visit: PageRequest) -> bool:
+    """Tell whether names and e-mails may be shown, as records of `clients` are."""
+    return access.is_allowed(visit.user, EMAILS, "GET")
+
+
+def _said(terms: Mapping[str, Any]) -> str:
+    return "{amount} {ticker} at {exchange}".format(**terms)
+
+
+def _contacts(
+    visit: PageRequest, at: Snapshot, clients: Collection[str]
+) -> dict[str, dict[str, Any]]:
+    shown = clients if _sees_contacts(visit) else ()
+    return who_holds.contacts_of(visit.installation.tables, at, shown)
 
 
 def _at_snapshot(visit: PageRequest, path: str, **query: object) -> str:
@@ -115,24 +136,21 @@ def _at_snapshot(visit: PageRequest, path: str, **query: object) -> str:
 def shards(visit: CurrentRequest, snapshot: Number = None) -> Response:
     """Show how the holders are spread over the shards."""
     at = tables.snapshot(snapshot, visit.installation.settings)
-    found = by_shard(visit.installation.tables, at)
+    found = who_holds.by_shard(visit.installation.tables, at)
     rows = [
         (
-            Link(str(one.shard), _at_snapshot(visit, "holders", shard=str(one.shard))),
-            one.clients,
-            one.positions,
-            one.most,
+            Link(str(one["shard"]), _at_snapshot(visit, "holders", shard=str(one["shard"]))),
+            *(one[name] for name in ("clients", "positions", "most")),
         )
         for one in found
     ]
     columns = ("shard", "clients", "positions", "most of one client")
-    numbers = [one.shard for one in found]
+    numbers = [one["shard"] for one in found]
     bars = [
-        {"type": "bar", "name": name, "x": numbers, "y": [getattr(one, name) for one in found]}
+        {"type": "bar", "name": name, "x": numbers, "y": [one[name] for one in found]}
         for name in ("clients", "positions")
     ]
-    axis: dict[str, Any] = {"title": {"text": "shard"}, "tickformat": "d"}
-    figure = {"data": bars, "layout": {"xaxis": axis}}
+    figure = {"data": bars, "layout": {"xaxis": {"title": {"text": "shard"}, "tickformat": "d"}}}
     return visit.answer(
         "holders_shards.html", found, Listing(columns, rows, NOBODY), snapshot=at, figure=figure
     )
@@ -141,32 +159,31 @@ def shards(visit: CurrentRequest, snapshot: Number = None) -> Response:
 @router.get("/history")
 def history(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     """Show how many held at each snapshot."""
-    found = counts_over_time(visit.installation.tables)
+    found = who_holds.counts_over_time(visit.installation.tables)
     committed = [(one["snapshot"], one["committed_at"]) for one in found]
     kept = kept_snapshots(committed, visit.now, visit.installation.tables.snapshot_days)
-    names = ("positions", "holders", "held", "rejected")
+    names = ("committed_at", "positions", "holders", "held", "rejected")
     rows = [
-        (_snapshot(visit, one["snapshot"], kept), one["committed_at"], *(one[n] for n in names))
+        (
+            Link(str(number), visit.url("holders", snapshot=number)) if number in kept else number,
+            *(one[name] for name in names),
+        )
         for one in reversed(found)
+        for number in (one["snapshot"],)
     ]
     columns = ("snapshot", "committed", "open positions", "holders", "held", "rejected in all")
     shown = found[:: -(len(found) // CHART_POINTS + 1)]
-    times = [one["committed_at"].isoformat() for one in shown]
-    lines = [
-        {"type": "scatter", "mode": "lines", "name": name, "x": times, "y": [o[key] for o in shown]}
+    lines = {
+        name: [(one["committed_at"], one[key]) for one in shown]
         for key, name in (("holders", "holders"), ("held", "positions held"))
-    ]
+    }
     listing = page_of(
         rows,
         columns,
         page,
         "No snapshot yet: `shardpost compact`, or the DAG compact_positions, makes the first.",
     )
-    return visit.answer("holders_history.html", found, listing, figure={"data": lines})
-
-
-def _snapshot(visit: PageRequest, number: int, kept: set[int]) -> Link | int:
-    return Link(str(number), visit.url("holders", snapshot=number)) if number in kept else number
+    return visit.answer("holders_history.html", found, listing, figure=chart_of(lines, "count"))
 
 
 @router.get("/client")
@@ -177,56 +194,91 @@ def client(
     snapshot: Number = None,
     page: PageNumber = 1,
 ) -> Response:
-    """Show one client's positions, and the timeline of the records that put or took them."""
+    """Show one client's positions, and the timeline of the records that changed them."""
     at, installation = tables.snapshot(snapshot, visit.installation.settings), visit.installation
     held = who_holds.query_holders(
         installation.tables, at, who_holds.HoldersQuery(client, None, as_of)
     )
+    positions = held.get(client, [])
+    shown = positions[:ROWS_OF_A_PAGE]
+    terms = who_holds.terms_of(installation.tables, at, shown, as_of, client)
     ever = positions_ever(installation.tables, at, client)
     is_whole = len(ever) <= MOST_REPLAYED
     replayed = ever if is_whole else ever[(page - 1) * ROWS_OF_A_PAGE : page * ROWS_OF_A_PAGE]
     changes = explanation_of(installation, at, client, replayed)
-    rejected = [
-        (one.timestamp, _position(visit, one.position), one.reason, _record(visit, one))
-        for one in rejected_of(installation, at, replayed)
-    ]
-    why = None if held else queries.why_no_holder(installation.tables, at, client)
     if is_whole:
         newest = sorted(changes, key=lambda change: change.timestamp)[::-1]
-        timeline = page_of([_change(visit, one) for one in newest], CHANGES, page, NO_CHANGE)
+        timeline = page_of([_step(visit, one) for one in newest], STEPS, page, NO_CHANGE)
     else:  # of each position what was done to it last
-        last = {change.position: change for change in changes}
-        rows = [_change(visit, one) for one in last.values()]
-        timeline = Listing(CHANGES, rows, NO_CHANGE, total=len(ever), number=page)
+        rows = [_step(visit, one) for one in {one.position: one for one in changes}.values()]
+        timeline = Listing(STEPS, rows, NO_CHANGE, total=len(ever), number=page)
+    rejected = rejected_of(installation, at, replayed)
     return visit.answer(
         "holders_client.html",
-        {"holders": held, "explain": changes},
+        {"holders": held, "explain": [one for one in changes if one.change != Change.AMENDED]},
         timeline,
         client=client,
-        positions=held.get(client, []),
+        contact=_contacts(visit, at, [client]).get(client),
+        sees_contacts=_sees_contacts(visit),
+        held=len(positions),
+        positions=Listing(
+            ("position", "amount", "ticker", "exchange"),
+            [(_position(visit, one), *_values(terms.get(one))) for one in shown],
+        ),
         shard=partition_of(client, at.shards),
         ever=len(ever),
         last_week=str(IsoWeek.last_ended(visit.now)),
+        topic=installation.topic,
+        indented=indented,
         is_whole=is_whole,
-        why=why,
-        rejected=Listing(("time", "position", "why it was rejected", "record"), rejected),
+        why=None if held else queries.why_no_holder(installation.tables, at, client),
+        rejected=Listing(STEPS, [_step(visit, one, one) for one in rejected]),
         snapshot=at,
         asked={"client": client, "as_of": as_of, "snapshot": snapshot},
-        most=SHOWN_POSITIONS,
         notes_of=[queries.not_covered(at.as_known(visit.now), as_of), queries.pruned(at)],
     )
 
 
-CHANGES = ("time", "change", "position", "why", "record")
+# Rows of a timeline: what a record did to a position, or that it did nothing.
+STEPS = (
+    *("time", "change", "position", "client", "amount", "ticker", "exchange"),
+    *("before", "why", "record", "letter", "json"),
+)
 
 
-def _change(visit: PageRequest, change: Transition) -> tuple[object, ...]:
-    position, record = _position(visit, change.position), _record(visit, change)
-    return change.timestamp, str(change.change), position, change.why, record
+def _step(
+    visit: PageRequest,
+    one: Transition | RecordOfPosition,
+    record: RecordOfPosition | None = None,
+) -> tuple[object, ...]:
+    """Return the step of a change, or of a record that changed nothing.
+
+    `record` is the position's record in its place, if that is no exchange's.
+    """
+    letter, before = None, None
+    own: PositionRecord | None
+    if isinstance(one, Transition):
+        change, why, own = str(one.change), one.why, one.own
+        before = one.before and _said(vars(one.before))
+    else:
+        is_rejected, own = one.kind is RecordKind.REJECTED, one
+        change, why = "rejected" if is_rejected else "no change", one.reason or ""
+        if is_rejected and one.coordinates.topic == visit.installation.topic("positions"):
+            name = letter_id(one.coordinates, int(one.timestamp.timestamp() * 1000))
+            letter = letter_link(visit, name, "its letter")
+    return (
+        one.timestamp,
+        change,
+        _position(visit, one.position),
+        _client(visit, one.client) if one.client else None,
+        *_values(vars(own) if own else None),
+        *(before, why, record_link(visit, *one.coordinates), letter),
+        json_text((record or one).as_json()),
+    )
 
 
-def _record(visit: PageRequest, one: Transition | RecordOfPosition) -> Link | str:
-    return record_link(visit, *one.coordinates)
+def _values(terms: Mapping[str, Any] | None) -> tuple[str | None, ...]:
+    return tuple(terms[name] if terms else None for name in ("amount", "ticker", "exchange"))
 
 
 def _position(visit: PageRequest, position: str) -> Link:
@@ -244,26 +296,29 @@ def position(
     """Show who has a position, or had it, why it counts or not, and all its records."""
     at = tables.snapshot(snapshot, visit.installation.settings)
     found = position_history(visit.installation, at, position)
-    notes = [not_covered(at.as_known(visit.now), as_of), pruned(at)]
+    notes = [queries.not_covered(at.as_known(visit.now), as_of), queries.pruned(at)]
     if not found.is_whole:
         notes.append(f"It has more records than {MOST_RECORDS:,}: these are the newest")
     standing = found.standing
     owner = standing.client if standing else None
-    held_then = None
-    if as_of and (then := holder_then(visit.installation.tables, at, position, as_of)):
-        held_then = _client(visit, then, as_of)
+    then = as_of and who_holds.terms_of(visit.installation.tables, at, [position], as_of)
+    empty = queries.unknown_position(at, position, found.why)
     return visit.answer(
         "holders_position.html",
         found,
-        page_of(_records(visit, found), RECORDS, page, unknown_position(at, position, found.why)),
+        page_of(_steps(visit, found), STEPS, page, empty),
         position=position,
         standing=standing,
+        latest=found.latest,
         why=found.why,
         holder=_client(visit, owner) if owner else None,
-        held_then=held_then or "nobody, or it did not count",
+        contact=_contacts(visit, at, [owner]).get(owner) if owner else None,
+        then=then.get(position) if then else None,
         snapshot=at,
         asked={"as_of": as_of, "snapshot": snapshot},
         notes_of=notes,
+        topic=visit.installation.topic,
+        indented=indented,
     )
 
 
@@ -272,26 +327,11 @@ def _client(visit: PageRequest, client: str, as_of: datetime | None = None) -> L
     return Link(client, _at_snapshot(visit, "holders/client", client=client, as_of=at))
 
 
-RECORDS = ("time", "what it did", "client", "exchange", "ticker", "amount", "snapshot", "record")
-
-
-def _records(visit: PageRequest, found: PositionHistory) -> list[tuple[object, ...]]:
-    """Return rows of all records of a position, and of those of exchanges that changed it."""
-    effects: dict[Coordinates, list[str]] = {}
-    for change in found.changes:
-        effects.setdefault(change.coordinates, []).append(f"{change.change}: {change.client}")
-    own = {one.coordinates for one in found.records}
-    timed: list[tuple[datetime, tuple[object, ...]]] = []
-    for one in found.records:
-        said = "; ".join(effects.get(one.coordinates, ()))
-        said = said or "nothing: it changed nobody's positions"
-        if one.reason is not None:
-            said = f"rejected: {one.reason}"
-        told = (one.client, one.exchange, one.ticker, one.amount, one.snapshot)
-        timed.append((one.timestamp, (one.timestamp, said, *told, _record(visit, one))))
-    others = {one.coordinates: one for one in found.changes if one.coordinates not in own}
-    for at, change in others.items():
-        said = f"{'; '.join(effects[at])} ({change.why})"
-        row = (change.timestamp, said, *[None] * 5, _record(visit, change))
-        timed.append((change.timestamp, row))
-    return [row for _, row in sorted(timed, key=lambda one: one[0], reverse=True)]
+def _steps(visit: PageRequest, found: PositionHistory) -> list[tuple[object, ...]]:
+    """Return what all records of a position did, and those of exchanges, the newest first."""
+    records = {one.coordinates: one for one in found.records}
+    changed = {one.coordinates for one in found.changes}
+    own: list[Transition | RecordOfPosition] = [*found.changes]
+    own += [one for at, one in records.items() if at not in changed]
+    newest = sorted(own, key=lambda one: one.timestamp)[::-1]
+    return [_step(visit, one, records.get(one.coordinates)) for one in newest]

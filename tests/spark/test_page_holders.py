@@ -71,7 +71,8 @@ def test_the_list_is_that_of_the_command_page_by_page(page: PageClient, story: S
 def test_a_search_finds_a_client_or_a_position_and_says_why_neither(page: PageClient) -> None:
     assert "holders/client?client=client2" in page.get("holders", search="client2")
     assert "holders/position?position=10" in page.get("holders", search="10")
-    assert "There is no client and no position <bdi>nobody" in page.get("holders", search="nobody")
+    unknown = "client nobody is unknown to snapshot 2: no record of it or its positions"
+    assert unknown in page.get("holders", search="nobody")
     assert "holders/position?position=BAD1" in page.get("holders", search="BAD1")
     rejected = "client BAD2 is unknown to snapshot 2: all of its records were rejected"
     assert rejected in page.get("holders", search="BAD2")
@@ -127,7 +128,12 @@ def test_a_position_has_its_holder_the_reason_and_all_its_records(page: PageClie
     other = page.json("holders/position", position="2")
     assert (other["counts"], other["why"]) == (False, "exchange LON is in GB")
     shown = page.get("holders/position", position="3")
-    assert "took: client2; put: client1" in shown
+    steps = [line.split('","')[1:7] for line in page.csv("holders/position", position="3")[1:]]
+    assert steps == [
+        ["put", "3", "client1", "1", "T", "NASDAQ"],
+        ["took", "3", "client2", "1", "T", "NASDAQ"],
+        ["put", "3", "client2", "1", "T", "NASDAQ"],
+    ]
     for then, holder in ((1.5, "client2"), (-1, "nobody, or it did not count")):
         before = page.get("holders/position", position="3", as_of=at(then).isoformat())
         held = before[before.index("Held as of") :][:500]

@@ -48,6 +48,8 @@ class Record:
     snapshot: int = 1
     origin: int | None = None  # of a retry: its origin among the records of its key before it
     retry_offset: int | None = None
+    ticker: str = "AAPL"
+    amount: str = "100"
 
     @property
     def order(self) -> tuple[int, float, float]:
@@ -74,15 +76,15 @@ class Record:
             "retry_partition": None if self.retry_offset is None else 0,
             "partition": self.seq % 3,
             "offset": self.seq,
-            "ticker": "AAPL" if self.client else None,
-            "amount": "100" if self.client else None,
+            "ticker": self.ticker if self.client else None,
+            "amount": self.amount if self.client else None,
             "is_open": self.kind is RecordKind.UPSERT,
         }
 
 
-def put(key: str, client: str, exchange: str, hour: int = 0) -> Record:
+def put(key: str, client: str, exchange: str, hour: int = 0, amount: str = "100") -> Record:
     """Return a record of `positions`."""
-    return Record(key, hour, client=client, exchange=exchange)
+    return Record(key, hour, client=client, exchange=exchange, amount=amount)
 
 
 def close(key: str, hour: int = 0) -> Record:

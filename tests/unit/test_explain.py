@@ -62,7 +62,7 @@ def common(record: Record, topic: str) -> tuple[str, Order, int, Coordinates, da
 
 def read(history: History) -> tuple[list[PositionRecord], list[ExchangeRecord]]:
     positions = [
-        PositionRecord(*common(r, "positions"), r.client, r.exchange)
+        PositionRecord(*common(r, "positions"), r.client, r.exchange, r.ticker, r.amount)
         for r in history.positions
         if r.kind != RecordKind.REJECTED
     ]
@@ -90,6 +90,8 @@ def replayed(found: list[Transition]) -> dict[str, set[str]]:
         if transition.change is Change.PUT:
             assert transition.position not in ids
             ids.add(transition.position)
+        elif transition.change is Change.AMENDED:
+            assert transition.position in ids
         else:
             ids.remove(transition.position)
     return {client: ids for client, ids in held.items() if ids}

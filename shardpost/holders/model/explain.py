@@ -8,9 +8,10 @@ was read with it, since its country counted also before it (docs/compaction.md).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from shardpost.errors import shown
@@ -18,6 +19,7 @@ from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.record_order import Order, is_reconciled, is_retry
 from shardpost.kafka.coordinates import Coordinates
 
+_TERMS = attrgetter("amount", "ticker", "exchange")
 AnyRecord = TypeVar("AnyRecord", bound="HistoryRecord")
 
 _BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
@@ -28,7 +30,8 @@ class Change(StrEnum):
 
     PUT it among those that the client holds, TOOK it from them; or the position never counted for
     the client; or a correction was to give it to the client, and has no effect. A reconciliation
-    took it, since the topic did not hold its record any more.
+    took it, since the topic did not hold its record any more. AMENDED: the client still holds the
+    position, with another amount, ticker or exchange.
     """
 
     PUT = "put"
@@ -36,6 +39,7 @@ class Change(StrEnum):
     NOT_COUNTED = "not counted"
     NO_EFFECT = "no effect"
     RECONCILED = "reconciled"
+    AMENDED = "amended"
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,12 @@ class HistoryRecord:
 
 @dataclass(frozen=True)
 class PositionRecord(HistoryRecord):
-    """A record of `positions`: client and exchange, both None if it closes the position."""
+    """A record of `positions`: whose it is and what, all None if it closes the position."""
 
     client: str | None
     exchange: str | None
+    ticker: str | None = None
+    amount: str | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,11 @@ class ExchangeRecord(HistoryRecord):
 
 @dataclass(frozen=True)
 class Transition:
-    """What happened to a position of a client, by which record, and why."""
+    """What happened to a position of a client, by which record, and why.
+
+    `own` is the record by which the client got or had the position, `before` the one before that
+    of a position that was AMENDED.
+    """
 
     client: str
     position: str
@@ -78,6 +88,8 @@ class Transition:
     coordinates: Coordinates
     timestamp: datetime
     why: str
+    own: PositionRecord | None = None
+    before: PositionRecord | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the transition in the contract's form."""
@@ -155,7 +167,9 @@ def explain(
             for record in (*own, *theirs):
                 state.apply(record)
             latest, why = max(own, key=lambda record: record.order), state.why(client)
-            changes = [_transition(client, key, Change.NOT_COUNTED, latest, why)]
+            given = [one for one in own if one.client == client] or own
+            last = max(given, key=lambda record: record.order)
+            changes = [_transition(client, last, Change.NOT_COUNTED, latest, why)]
         result += changes
         result += _without_effect(client, own)
     return result
@@ -196,7 +210,7 @@ def _without_effect(client: str, position: Sequence[PositionRecord]) -> Iterator
             continue
         if is_retry(record.order) and record.client == client:
             why = f"{latest.coordinates} wins, not this"
-            yield _transition(client, record.key, Change.NO_EFFECT, record, why)
+            yield _transition(client, record, Change.NO_EFFECT, record, why)
 
 
 def _by_key(records: Iterable[AnyRecord]) -> dict[str, list[AnyRecord]]:
@@ -209,24 +223,25 @@ def _by_key(records: Iterable[AnyRecord]) -> dict[str, list[AnyRecord]]:
 def transitions(
     position: Sequence[PositionRecord], exchanges: Sequence[ExchangeRecord], country: str
 ) -> list[Transition]:
-    """Return every change of who holds one position, in order.
+    """Return every change of who holds one position, or of what it is, in order.
 
     `position` is that key's records; `exchanges` those of the exchanges they name.
     """
     state = _State(country)
     found = []
     for record in in_order(position, exchanges):
-        before = state.holder
+        before, old = state.holder, state.latest
         state.apply(record)
-        after = state.holder
+        after, new = state.holder, state.latest
         if before == after:
+            if after and old and new and _TERMS(old) != _TERMS(new):
+                amended = _transition(after, new, Change.AMENDED, record, state.why(after))
+                found.append(replace(amended, before=old))
             continue
         took = Change.RECONCILED if is_reconciled(record.order) else Change.TOOK
-        for client, change in ((before, took), (after, Change.PUT)):
-            if client is not None:
-                found.append(
-                    _transition(client, position[0].key, change, record, state.why(client))
-                )
+        for client, change, own in ((before, took, old), (after, Change.PUT, new)):
+            if client is not None and own is not None:
+                found.append(_transition(client, own, change, record, state.why(client)))
     return found
 
 
@@ -251,6 +266,7 @@ def in_order(
 
 
 def _transition(
-    client: str, position: str, change: Change, record: HistoryRecord, why: str
+    client: str, own: PositionRecord, change: Change, record: HistoryRecord, why: str
 ) -> Transition:
-    return Transition(client, position, change, record.coordinates, record.timestamp, why)
+    at = (record.coordinates, record.timestamp)
+    return Transition(client, own.key, change, *at, why, own)
