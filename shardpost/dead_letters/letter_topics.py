@@ -25,7 +25,7 @@ from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.delta.storage import exists, open_table
 from shardpost.installation import Installation
 from shardpost.kafka import offsets
-from shardpost.kafka.coordinates import OffsetRange, TopicPartition, ends_of, unreached
+from shardpost.kafka.coordinates import OffsetRange, TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_metadata import partition_counts, topic_ids
 from shardpost.kafka.transactions import Transactions
@@ -108,10 +108,11 @@ def not_visible(kafka: Kafka) -> list[OffsetRange]:
     They cannot be read before that transaction ends.
     """
     counts = partitions(kafka)
-    high = ends_of(offsets.watermarks(kafka, counts, committed=False))
+    high = offsets.ends_of(offsets.watermarks(kafka, counts, committed=False))
     # Second: a transaction may end meanwhile.
-    stable = ends_of(offsets.watermarks(kafka, counts, committed=True))
-    return [OffsetRange(*at, high[at.topic][at.partition]) for at in unreached(high, stable)]
+    stable = offsets.ends_of(offsets.watermarks(kafka, counts, committed=True))
+    hidden = offsets.unreached(high, stable)
+    return [OffsetRange(*at, high[at.topic][at.partition]) for at in hidden]
 
 
 def routes_of(installation: Installation) -> Routes:

@@ -248,20 +248,20 @@ def sweep_dead_letters(installation: Installation, now: datetime) -> JobResult:
         intake = take_in(installation, routes, now)
         result = as_json(Counter(), Counter(), (), intake)
         with naming(lambda: result):
-            _sweep_store(Sweep(installation, routes, now), intake, result)
+            step("sweep")
+            own = {routes.store: routes.partitions[routes.store]}
+            partitions = partitions_with_records(installation.kafka, own)
+            _sweep_store(Sweep(installation, routes, now), partitions, intake, result)
             step("table")
             count = letters_table.catch_up(installation, routes.partitions, _in_tasks)
             log.info("dead_letters: read %d more offsets", count)
     return (NEEDS_ATTENTION if for_a_person(result) else DONE), result
 
 
-def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
-    """Sweep the store and update the result, even if a partition fails."""
-    step("sweep")
-    store = sweep.routes.store
-    partitions = partitions_with_records(
-        sweep.installation.kafka, {store: sweep.routes.partitions[store]}
-    )
+def _sweep_store(
+    sweep: Sweep, partitions: Sequence[TopicPartition], intake: Intake, result: dict[str, Any]
+) -> None:
+    """Sweep these partitions of the store and update the result, also if one of them fails."""
     most = sweep.installation.settings.retry_flood
     if most is not None:  # before anything is sent
         due = sum(_in_tasks(partial(due_by_fingerprint, sweep), partitions), Counter[str]())
@@ -270,7 +270,7 @@ def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
             log.warning("held: %d letters of %s are due (SHARDPOST_RETRY_FLOOD)", count, error)
         sweep = replace(sweep, held=frozenset(too_many))
     reports = _in_tasks(partial(_swept, sweep), partitions)
-    _warn(store, reports)
+    _warn(sweep.routes.store, reports)
     counts = sum((report.counts for report in reports), Counter[Outcome]())
     parked = sum((report.parked for report in reports), Counter[ParkedGroup]())
     again = [str(report.partition) for report in reports if report.is_second]

@@ -17,13 +17,13 @@ from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
 from shardpost.holders import countries, publishing, rejected_letters
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compaction_request import CompactionRequest
-from shardpost.holders.model.plausibility import require_no_fall
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.topic_state import TopicState, Unread
 from shardpost.holders.publishing import Publication
 from shardpost.installation import Installation
 from shardpost.kafka import offsets
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
+from shardpost.kafka.topic_metadata import require_same_topics
 from shardpost.logs import step
 from shardpost.spark.job import JobResult
 from shardpost.topics import guards
@@ -31,6 +31,7 @@ from shardpost.topics import guards
 log = logging.getLogger(__name__)
 
 COMPACTION_GROUP = "shardpost-compaction"
+RECREATED = "That happened while it was read: nothing was changed. Run `shardpost compact` again"
 
 
 # Makes a snapshot of a country, not committed yet, and says what it counted.
@@ -65,59 +66,14 @@ def compact(
             report_state(state, unread)
             step("read")
             latest, done = build(state, unread, country)
-            require_plausible(installation, state.last, latest, asked)
-            inputs.require_same(unread)
+            countries.require_plausible(installation, state.last, latest, asked)
+            # Asked again just before the commit: what was read is of the topics that are noted.
+            require_same_topics(installation.kafka, unread.topic_ids, advice=RECREATED)
             step("commit")
             snapshots.commit(tables, latest)
             counts = latest.counts.summary(), done.summary()
             log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
     return publish_results(installation, latest, unread, done, take_over=asked.take_over)
-
-
-def require_plausible(
-    installation: Installation, last: Snapshot | None, made: Snapshot, asked: CompactionRequest
-) -> None:
-    """Refuse a snapshot before it is committed, unless that was asked for.
-
-    One of a country that no exchange has, and one with far fewer open positions or holders.
-    """
-    if last is None and not asked.country_changed:
-        countries.require_exchange_in(made.country, installation.tables, made)
-    if last is None or asked.accept_drop:
-        return
-    before, now = (
-        {"open positions": counts.positions, "holders": counts.holders}
-        for counts in (last.counts, made.counts)
-    )
-    require_no_fall(
-        f"snapshot {made.number}",
-        before,
-        now,
-        most=installation.settings.max_drop,
-        advice=lambda: _advice(installation, last, made),
-    )
-
-
-def _advice(installation: Installation, last: Snapshot, made: Snapshot) -> str:
-    """Return where to look for what took holders or positions away, and how to go on."""
-    before, now = (
-        countries.exchanges_in(one.country, countries.known_at(installation.tables, one))
-        for one in (last, made)
-    )
-    lost = ", ".join(map(repr, sorted(before - now)[: countries.MOST_NAMED]))
-    causes = []
-    if lost:
-        topic, of = installation.topic("exchanges"), made.country
-        causes.append(f"Not in {of!r} any more: {lost}; look at their last records in {topic}.")
-    if made.counts.unknown.unknown_positions > last.counts.unknown.unknown_positions:
-        causes.append(f"There are {made.counts.unknown}.")
-    if made.counts.positions < last.counts.positions or not causes:
-        topic = installation.topic("positions")
-        causes.append(f"Look for the producer of the last tombstones and changes in {topic}.")
-    return (
-        f"Nothing was published, and nothing is changed. {' '.join(causes)} If that is intended,"
-        " run it once with --accept-drop"
-    )
 
 
 def publish_results(

@@ -1,7 +1,8 @@
 """The countries of exchanges: which count, which are unknown, and what is refused of a country.
 
-Refused are a SHARDPOST_COUNTRY that no exchange has, and another one than before, unless a flag
-confirms it. A person who corrects a value hears what would become of it.
+Refused are a SHARDPOST_COUNTRY that no exchange has, another one than before, and a snapshot with
+far fewer positions or holders, unless a flag confirms it. A person who corrects a value hears what
+would become of it.
 """
 
 import json
@@ -19,7 +20,9 @@ from shardpost.delta.snapshot import (
 )
 from shardpost.delta.table import Table, Version
 from shardpost.errors import UsageError, shown
+from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.fields import first_problem
+from shardpost.holders.model.plausibility import require_no_fall
 from shardpost.holders.model.view_tables import EXCHANGES, INPUTS
 from shardpost.installation import Installation
 from shardpost.wording import counted
@@ -131,3 +134,48 @@ def require_exchange_in(
     known = {*known_at(tables, made).values()}
     if known and country not in known:
         raise UsageError(f"{unknown_country(country, known)}. {advice}")
+
+
+def require_plausible(
+    installation: Installation, last: Snapshot | None, made: Snapshot, asked: CompactionRequest
+) -> None:
+    """Refuse a snapshot before it is committed, unless that was asked for.
+
+    One of a country that no exchange has, and one with far fewer open positions or holders.
+    """
+    if last is None and not asked.country_changed:
+        require_exchange_in(made.country, installation.tables, made)
+    if last is None or asked.accept_drop:
+        return
+    before, now = (
+        {"open positions": counts.positions, "holders": counts.holders}
+        for counts in (last.counts, made.counts)
+    )
+    require_no_fall(
+        f"snapshot {made.number}",
+        before,
+        now,
+        most=installation.settings.max_drop,
+        advice=lambda: _advice(installation, last, made),
+    )
+
+
+def _advice(installation: Installation, last: Snapshot, made: Snapshot) -> str:
+    """Return where to look for what took holders or positions away, and how to go on."""
+    before, now = (
+        exchanges_in(one.country, known_at(installation.tables, one)) for one in (last, made)
+    )
+    lost = ", ".join(map(repr, sorted(before - now)[:MOST_NAMED]))
+    causes = []
+    if lost:
+        topic, of = installation.topic("exchanges"), made.country
+        causes.append(f"Not in {of!r} any more: {lost}; look at their last records in {topic}.")
+    if made.counts.unknown.unknown_positions > last.counts.unknown.unknown_positions:
+        causes.append(f"There are {made.counts.unknown}.")
+    if made.counts.positions < last.counts.positions or not causes:
+        topic = installation.topic("positions")
+        causes.append(f"Look for the producer of the last tombstones and changes in {topic}.")
+    return (
+        f"Nothing was published, and nothing is changed. {' '.join(causes)} If that is intended,"
+        " run it once with --accept-drop"
+    )

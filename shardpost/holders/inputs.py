@@ -17,13 +17,12 @@ from shardpost.holders.model.topic_state import TopicState, Unread, ranges_to_re
 from shardpost.installation import Installation
 from shardpost.kafka import offsets
 from shardpost.kafka.clients import AwaitedRecords
-from shardpost.kafka.coordinates import TopicPartition, ends_of, total_size
+from shardpost.kafka.coordinates import TopicPartition, total_size
 from shardpost.kafka.kafka import Kafka
-from shardpost.kafka.reading import open_transactions, stable_ends
+from shardpost.kafka.reading import open_transactions
 from shardpost.kafka.topic_metadata import (
     changed_topics,
     partition_counts,
-    require_same_topics,
     topic_configs,
     topic_ids,
 )
@@ -72,8 +71,8 @@ class Inputs:
         at = now or datetime.now(UTC)
         holders, last = self._kafka.topic("share-holders"), snapshots.newest(self._tables)
         topics = [*self._topics, *self._retries, holders]
-        former = self.former_retries(last)
-        counts = partition_counts(self._kafka, topics, if_there=former)
+        read = list(last.end_offsets)[len(declared.INPUTS) :] if last else []
+        counts = partition_counts(self._kafka, topics, if_there=read)
         if last:
             last.require_shards(counts[holders])
         ahead = max(last.looked_at, last.read_at) if last and last.is_ahead(at) else None
@@ -88,9 +87,9 @@ class Inputs:
         latter as a new incarnation, and refuses topics of which Kafka deletes more than compaction
         does.
 
-        The ids of topics are asked for first: `require_same` says if one was recreated since. The
-        ends of retries are asked for before those of the inputs: so the origin of each is below
-        those.
+        The ids of topics are asked for first, and again before the commit: that says if one was
+        recreated since. The ends of retries are asked for before those of the inputs: so the origin
+        of each is below those.
         """
         former = self.former_retries(state.last)
         gone = [topic for topic in former if topic not in state.counts]
@@ -99,12 +98,12 @@ class Inputs:
         changed = changed_topics(state.known_ids, ids)
         configs = topic_configs(self._kafka, self._topics)
         counts = {topic: state.counts[topic] for topic in [*retries, *self._topics]}
-        reached = stable_ends(self._kafka, counts)
-        hidden = open_transactions(self._kafka, reached)
+        reached = offsets.stable_ends(self._kafka, counts)
         of_inputs, of_retries = (
             {topic: reached.stable[topic] for topic in topics} for topics in (self._topics, retries)
         )
-        ends = ends_of({**of_inputs, **of_retries})
+        ends = offsets.ends_of({**of_inputs, **of_retries})
+        hidden = open_transactions(self._kafka, reached.open)
         configured = {topic: compaction_of(configs[topic]) for topic in self._topics}
         compactions = state.strict(configured)
         if state.reconcile:
@@ -127,15 +126,6 @@ class Inputs:
         for name, topic in self._named.items():
             require_orderable(topic, unread.generations.get(name, 0), ends)
         return unread
-
-    def require_same(self, unread: Unread) -> None:
-        """Raise RecreatedTopicError if a topic was recreated since it was found unread."""
-        advice = (
-            "That happened while it was read: nothing was changed. Run `shardpost compact` again"
-        )
-        require_same_topics(
-            unread.topic_ids, topic_ids(self._kafka, [*unread.topic_ids]), advice=advice
-        )
 
     def unread_originals(self, last: Snapshot | None) -> int:
         """Return how many offsets of the inputs came after that snapshot."""

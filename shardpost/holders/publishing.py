@@ -25,7 +25,6 @@ from shardpost.holders.model.published import Published, SnapshotRun
 from shardpost.holders.share_holders_topic import (
     PUBLISH_GROUP,
     PublishedPartition,
-    every_partition,
     keys_with_values,
     published_partitions,
 )
@@ -35,7 +34,12 @@ from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import MOST_WRITERS
 from shardpost.kafka.records import in_batches, queue_config
-from shardpost.kafka.topic_metadata import largest_batch, producer_config, topic_config
+from shardpost.kafka.topic_metadata import (
+    largest_batch,
+    partition_counts,
+    producer_config,
+    topic_config,
+)
 from shardpost.kafka.transactions import (
     Consumed,
     FencedError,
@@ -78,19 +82,17 @@ def publish(installation: Installation, snapshot: Snapshot, *, mark: bool = Fals
     Where nothing did, it stays that one, unless `mark`: then each partition is at this snapshot.
     TransactionError if a partition could not be published; the next compaction publishes it.
     """
-    with installation.kafka.kept_consumer(PUBLISH_GROUP) as reader:
-        return _Publisher(installation, snapshot, reader).publish(mark=mark)
+    return _Publisher(installation, snapshot).publish(mark=mark)
 
 
 class _Publisher:
     """Publishes one snapshot, by the settings of the topic that are in force."""
 
-    def __init__(
-        self, installation: Installation, snapshot: Snapshot, reader: "GroupConsumer"
-    ) -> None:
-        self._installation, self._snapshot, self._reader = installation, snapshot, reader
+    def __init__(self, installation: Installation, snapshot: Snapshot) -> None:
+        self._installation, self._snapshot = installation, snapshot
         self._topic = installation.kafka.topic("share-holders")
-        self._partitions = every_partition(installation.kafka, self._topic)
+        count = partition_counts(installation.kafka, [self._topic])[self._topic]
+        self._partitions = [TopicPartition(self._topic, number) for number in range(count)]
         self._config = topic_config(installation.kafka, self._topic)
         self._largest = largest_batch(self._config)
         self._changed: ChangedHolders | None = None
@@ -107,12 +109,13 @@ class _Publisher:
                 " was deleted is published again",
                 *(self._topic, policy, self._topic),
             )
-        behind = self._behind(mark=mark)
         done: list[HolderRecords] = []
         failures: list[Exception] = []
-        for first in range(0, len(behind), MOST_WRITERS):
-            published, failed = self._publish_some(behind[first : first + MOST_WRITERS])
-            done, failures = done + published, failures + failed
+        with self._installation.kafka.kept_consumer(PUBLISH_GROUP) as self._reader:
+            behind = self._behind(mark=mark)
+            for first in range(0, len(behind), MOST_WRITERS):
+                published, failed = self._publish_some(behind[first : first + MOST_WRITERS])
+                done, failures = done + published, failures + failed
         if failures:
             raise combined([*{str(error): error for error in failures}.values()])
         records, too_large = (sum(one.count for one in done), sum(one.too_large for one in done))

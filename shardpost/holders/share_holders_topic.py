@@ -54,12 +54,6 @@ class PublishedPartition:
         return not self.since(largest) and self.now.low < self.now.high
 
 
-def every_partition(kafka: Kafka, topic: str) -> list[TopicPartition]:
-    """Return the partitions of the topic."""
-    count = topic_metadata.partition_counts(kafka, [topic])[topic]
-    return [TopicPartition(topic, number) for number in range(count)]
-
-
 def published_partitions(
     kafka: Kafka,
     reader: "GroupConsumer",
@@ -83,8 +77,10 @@ def published_partitions(
 
 def _all_published(kafka: Kafka, topic: str) -> dict[TopicPartition, Published]:
     """Return what is noted of each partition of the topic, in their order."""
+    count = topic_metadata.partition_counts(kafka, [topic])[topic]
+    partitions = [TopicPartition(topic, number) for number in range(count)]
     with closing(kafka.consumer(PUBLISH_GROUP)) as reader:
-        return _published(kafka, reader, every_partition(kafka, topic))
+        return _published(kafka, reader, partitions)
 
 
 def _published(

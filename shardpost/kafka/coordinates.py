@@ -4,7 +4,7 @@ Partitions, records, offsets and watermarks of partitions, ranges of offsets, wh
 time, and an open transaction, which keeps the records after it from whoever reads committed ones.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -134,14 +134,6 @@ def total_size(ranges: Iterable[OffsetRange]) -> int:
     return sum(range_.size for range_ in ranges)
 
 
-def ends_of(marks: Watermarks) -> dict[str, dict[int, int]]:
-    """Return the ends alone."""
-    return {
-        topic: {partition: end for partition, (_, end) in partitions.items()}
-        for topic, partitions in marks.items()
-    }
-
-
 class OpenTransaction(NamedTuple):
     """Where it begins, and the timestamp of its first record: nothing after it can be read.
 
@@ -159,11 +151,3 @@ class OpenTransaction(NamedTuple):
         """Return topic, partition, offset and since."""
         since = self.since.isoformat() if self.since else None
         return {**self.begins._asdict(), "since": since}
-
-
-def unreached(high: Offsets, stable: Mapping[str, Mapping[int, int]]) -> Iterator[Coordinates]:
-    """Yield each last stable offset that is below the high watermark; {topic: {partition: …}}."""
-    for topic, partitions in high.items():
-        for partition, end in partitions.items():
-            if stable[topic][partition] < end:
-                yield TopicPartition(topic, partition).at(stable[topic][partition])

@@ -3,7 +3,8 @@
 Each is asked for many partitions at once.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from datetime import UTC, datetime
 from functools import partial
@@ -19,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shardpost.kafka.clients import TRANSIENT_ERRORS, GroupConsumer
-from shardpost.kafka.coordinates import Offsets, TopicPartition
+from shardpost.kafka.coordinates import Coordinates, Offsets, TopicPartition, Watermarks
 from shardpost.kafka.kafka import LEADER_SECONDS, Kafka
 from shardpost.kafka.topic_metadata import partition_counts, topic_configs
 
@@ -180,6 +181,54 @@ def watermarks_of(
         return {partition: (lows[partition], ends[partition]) for partition in partitions}
 
     return kafka.with_leaders(ask)
+
+
+def ends_of(marks: Watermarks) -> dict[str, dict[int, int]]:
+    """Return the ends alone."""
+    return {
+        topic: {partition: end for partition, (_, end) in partitions.items()}
+        for topic, partitions in marks.items()
+    }
+
+
+def unreached(high: Offsets, stable: Mapping[str, Mapping[int, int]]) -> Iterator[Coordinates]:
+    """Yield each last stable offset that is below the high watermark; {topic: {partition: …}}."""
+    for topic, partitions in high.items():
+        for partition, end in partitions.items():
+            if stable[topic][partition] < end:
+                yield TopicPartition(topic, partition).at(stable[topic][partition])
+
+
+# How long open transactions are waited for.
+STABLE_SECONDS = 5.0
+STABLE_POLL_SECONDS = 0.1
+
+
+class StableEnds(NamedTuple):
+    """The high watermarks as they were at first, and (low, last stable offset) as they are now."""
+
+    high: Offsets
+    stable: Watermarks
+
+    @property
+    def open(self) -> list[Coordinates]:
+        """Where transactions begin that were open still: what comes after them cannot be read."""
+        return [*unreached(self.high, ends_of(self.stable))]
+
+
+def stable_ends(kafka: Kafka, counts: Mapping[str, int]) -> StableEnds:
+    """Return how far topics with so many partitions can be read, asked for in their order.
+
+    Waits STABLE_SECONDS, and `kafka_timeout`, at most for transactions that are open, which are
+    short as a rule; what comes meanwhile is not waited for.
+    """
+    high = ends_of(watermarks(kafka, counts, committed=False))
+    deadline = time.monotonic() + min(STABLE_SECONDS, kafka.timeout)
+    while True:
+        found = StableEnds(high, watermarks(kafka, counts, committed=True))
+        if not found.open or time.monotonic() >= deadline:
+            return found
+        time.sleep(STABLE_POLL_SECONDS)
 
 
 def newest_time(kafka: Kafka, topic: str) -> datetime | None:

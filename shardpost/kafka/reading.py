@@ -8,23 +8,18 @@ import gc
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from operator import methodcaller
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import confluent_kafka
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, Message
 
 from shardpost.instants import instant_of
-from shardpost.kafka import offsets
 from shardpost.kafka.clients import TRANSIENT_ERRORS
 from shardpost.kafka.coordinates import (
     Coordinates,
     OffsetRange,
-    Offsets,
     OpenTransaction,
     TopicPartition,
-    Watermarks,
-    ends_of,
-    unreached,
 )
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError, Patience
 from shardpost.kafka.offsets import watermark_of
@@ -272,40 +267,9 @@ class BulkReading:
             reader.incremental_unassign([confluent_kafka.TopicPartition(*one) for one in ended])
 
 
-# How long open transactions are waited for.
-STABLE_SECONDS = 5.0
-STABLE_POLL_SECONDS = 0.1
-
-
-class StableEnds(NamedTuple):
-    """The high watermarks as they were at first, and (low, last stable offset) as they are now."""
-
-    high: Offsets
-    stable: Watermarks
-
-
-def stable_ends(kafka: Kafka, counts: Mapping[str, int]) -> StableEnds:
-    """Return how far topics with so many partitions can be read, asked for in their order.
-
-    Waits STABLE_SECONDS, and `kafka_timeout`, at most for transactions that are open, which are
-    short as a rule; what comes meanwhile is not waited for.
-    """
-    high = ends_of(offsets.watermarks(kafka, counts, committed=False))
-    deadline = time.monotonic() + min(STABLE_SECONDS, kafka.timeout)
-    while True:
-        stable = offsets.watermarks(kafka, counts, committed=True)
-        is_reached = next(unreached(high, ends_of(stable)), None) is None
-        if is_reached or time.monotonic() >= deadline:
-            return StableEnds(high, stable)
-        time.sleep(STABLE_POLL_SECONDS)
-
-
-def open_transactions(kafka: Kafka, found: StableEnds) -> list[OpenTransaction]:
-    """Return the first transaction of each partition that is still open."""
-    return [
-        open_transaction_at(kafka, begins)
-        for begins in unreached(found.high, ends_of(found.stable))
-    ]
+def open_transactions(kafka: Kafka, begins: Iterable[Coordinates]) -> list[OpenTransaction]:
+    """Return the transactions that are open from these last stable offsets on."""
+    return [open_transaction_at(kafka, one) for one in begins]
 
 
 def open_transaction_at(kafka: Kafka, begins: Coordinates) -> OpenTransaction:

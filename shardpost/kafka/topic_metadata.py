@@ -108,11 +108,9 @@ def changed_topics(expected: Mapping[str, str], found: Mapping[str, str]) -> dic
     }
 
 
-def require_same_topics(
-    expected: Mapping[str, str], found: Mapping[str, str], *, advice: str
-) -> None:
+def require_same_topics(kafka: Kafka, expected: Mapping[str, str], *, advice: str) -> None:
     """Raise RecreatedTopicError, naming all, if topics have other ids; `advice` says what to do."""
-    changed = changed_topics(expected, found)
+    changed = changed_topics(expected, topic_ids(kafka, [*expected]))
     if changed:
         raise RecreatedTopicError(
             f"{'; '.join(changed.values())}: it was deleted and recreated, or is that of another"

@@ -83,7 +83,7 @@ def owner(kafka: Kafka) -> Owner | None:
 
 def require_owner(installation: Installation) -> tuple[Owner | None, Owner | None]:
     """Return the owner of the topics, and this installation; NotOwnerError names another one."""
-    known, own = owner(installation.kafka), this_installation(installation)
+    own, known = this_installation(installation), owner(installation.kafka)
     if known is not None and (own is None or own.tables != known.tables):
         raise NotOwnerError(
             f"topic {installation.kafka.topic('share-holders')} belongs to the home {known.home} on"

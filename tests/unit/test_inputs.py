@@ -14,11 +14,12 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, Counts, Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.holders import inputs
+from shardpost.holders.compaction import RECREATED
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.topic_state import TopicState, Unread, UnreadableRecordsError
-from shardpost.kafka import reading, topic_metadata
+from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import OffsetRange
-from shardpost.kafka.topic_metadata import RecreatedTopicError
+from shardpost.kafka.topic_metadata import RecreatedTopicError, require_same_topics
 from shardpost.rebuilds.spark.histories import held_now, not_held
 from shardpost.settings import Settings
 from tests.support.installed import installed
@@ -275,10 +276,10 @@ def test_a_partition_that_kafka_does_not_show_of_the_same_topic_stops_the_run_fo
 
 def test_a_topic_that_is_recreated_while_it_is_read_is_refused(kafka: MemoryKafka) -> None:
     found = look(kafka, None)
-    Inputs(installed(kafka.settings)).require_same(found)
+    require_same_topics(installed(kafka.settings).kafka, found.topic_ids, advice=RECREATED)
     recreate(kafka, "exchanges")
     with pytest.raises(RecreatedTopicError, match=r"topic exchanges: .* nothing was changed"):
-        Inputs(installed(kafka.settings)).require_same(found)
+        require_same_topics(installed(kafka.settings).kafka, found.topic_ids, advice=RECREATED)
 
 
 def test_what_is_to_be_read_is_counted_whatever_is_wrong_with_it(kafka: MemoryKafka) -> None:
@@ -291,7 +292,7 @@ def test_what_is_to_be_read_is_counted_whatever_is_wrong_with_it(kafka: MemoryKa
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for no transaction."""
-    monkeypatch.setattr(reading, "STABLE_SECONDS", 0.0)
+    monkeypatch.setattr(offsets, "STABLE_SECONDS", 0.0)
 
 
 def begin(kafka: MemoryKafka, topic: str) -> Producer:
@@ -332,7 +333,7 @@ def test_a_short_transaction_is_waited_for(
         put(kafka, "positions", 1)
         begin(kafka, "positions")  # fences the one before: another one is open already
 
-    monkeypatch.setattr(reading, "time", SimpleNamespace(sleep=end, monotonic=time.monotonic))
+    monkeypatch.setattr(offsets, "time", SimpleNamespace(sleep=end, monotonic=time.monotonic))
     found = look(kafka, None)
     assert found.open_transactions == []
     assert found.high["positions"][0] == 1

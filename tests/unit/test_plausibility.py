@@ -10,8 +10,8 @@ from shardpost.delta.query import at_snapshot
 from shardpost.delta.snapshot import MOST_UNKNOWN_KEPT, Counts, UnknownExchanges
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.holders import countries
-from shardpost.holders.compaction import require_plausible
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.countries import require_plausible
 from shardpost.holders.model import plausibility
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.lost_tombstones import TombstonesLostError, UncertainKeysError

@@ -13,7 +13,7 @@ from shardpost.errors import NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.holders import compaction, countries
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, RECONCILE_POSITIONS
 from shardpost.holders.model.compaction_request import CompactionRequest
-from shardpost.kafka import offsets, reading
+from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
 from shardpost.locks.locks import LockedError, exclusive
@@ -109,7 +109,7 @@ def test_what_fails_after_the_snapshot_is_stored_is_left_to_do(
 def test_with_an_open_transaction_nothing_new_is_not_all_that_there_is(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(reading, "STABLE_SECONDS", 0.0)
+    monkeypatch.setattr(offsets, "STABLE_SECONDS", 0.0)
     before = commit_snapshot(kafka)
     writer = begun_transaction(kafka.settings, "writer")
     writer.produce("clients", b"{}", b"1", 1)

@@ -24,7 +24,8 @@ from shardpost.holders.model.topic_state import (
     ranges_to_read,
     retries_to_read,
 )
-from shardpost.kafka.coordinates import Coordinates, OffsetRange, Offsets, OpenTransaction, ends_of
+from shardpost.kafka.coordinates import Coordinates, OffsetRange, Offsets, OpenTransaction
+from shardpost.kafka.offsets import ends_of
 
 
 def test_a_first_run_reads_from_the_low_watermark() -> None:

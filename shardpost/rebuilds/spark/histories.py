@@ -237,7 +237,7 @@ def held_now(kafka: Kafka, pinned: Snapshot) -> Watermarks:
 def require_same(kafka: Kafka, pinned: Snapshot, topics: Collection[str], advice: str) -> None:
     """Raise RecreatedTopicError if one of the topics was replaced since the snapshot read it."""
     known = {topic: pinned.topic_ids[topic] for topic in topics if topic in pinned.topic_ids}
-    require_same_topics(known, topic_ids(kafka, [*known]), advice=advice)
+    require_same_topics(kafka, known, advice=advice)
 
 
 def not_held(pinned: Snapshot, low: Watermarks) -> tuple[str, ...]:

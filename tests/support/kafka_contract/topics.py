@@ -25,7 +25,7 @@ class TopicsContract:
         assert set(found) == {one, two}
         assert found[one] != found[two]
         assert topic_ids(installed(cluster.settings).kafka, [one, two]) == found
-        require_same_topics(found, found, advice="")
+        require_same_topics(installed(cluster.settings).kafka, found, advice="")
 
     def test_a_topic_that_was_deleted_and_recreated_has_another_id_and_is_refused(
         self, cluster: Cluster
@@ -35,7 +35,7 @@ class TopicsContract:
         cluster.recreate(topic)
         after = topic_ids(installed(cluster.settings).kafka, [topic.topic])
         with pytest.raises(RecreatedTopicError) as refused:
-            require_same_topics(before, after, advice="Do this.")
+            require_same_topics(installed(cluster.settings).kafka, before, advice="Do this.")
         assert str(refused.value) == (
             f"topic {topic.topic}: expected the id {before[topic.topic]}, found"
             f" {after[topic.topic]}: it was deleted and recreated, or is that of another cluster."
