@@ -16,11 +16,11 @@ from shardpost.alerts.model.alert import Firing, urgency
 from shardpost.delta import snapshots
 from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import NEVER, Snapshot
-from shardpost.errors import ShardpostError, single_line
+from shardpost.errors import ShardpostError
 from shardpost.holders.following import following
 from shardpost.locks.refused_runs import Refusal, refusals
 from shardpost.page.access import KAFKA, sees
-from shardpost.page.alerts import LONGEST_NAME, firing, needs_a_person, place_of
+from shardpost.page.alerts import firing, needs_a_person, place_of, title_of
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing
 from shardpost.page.request import CurrentRequest, PageRequest
 from shardpost.page.topics import time_to_loss
@@ -50,16 +50,12 @@ class Need:
     see: Link
     alert: str | None = None
     loses_at: datetime | None = None
+    title: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON."""
         of_need = {"severity": str(self.severity), "what": self.what, "text": self.text}
         return {**of_need, "since": self.since, "see": self.see.url, "alert": self.alert}
-
-    @property
-    def name(self) -> str:
-        """What it is, as short as a heading."""
-        return single_line(self.what, LONGEST_NAME)
 
 
 @dataclass(frozen=True)
@@ -138,19 +134,19 @@ def _needs(visit: PageRequest, known: Known) -> Iterator[Need]:
         if needs_a_person(one, visit):
             condition = one.condition
             see, name = place_of(condition, visit), condition.name
-            said, loses_at = condition.text, condition.loses_at
-            yield Need(condition.severity, name, said, one.since, see, name, loses_at)
+            said, more = condition.text, (name, condition.loses_at, title_of(condition))
+            yield Need(condition.severity, name, said, one.since, see, *more)
     names = {one.condition.name for one in known.firing}
     for job, refusal in known.refusals.items():
         broken = refused(job, refusal.why)
         if broken.name not in names:
             text = broken.text if visit.sees_clients else broken.meaning
             see = place_of(broken, visit)
-            yield Need(broken.severity, broken.name, text, refusal.at, see)
+            yield Need(broken.severity, broken.name, text, refusal.at, see, title=title_of(broken))
     unknown = known.snapshot.counts.unknown if known.snapshot else None
     is_told = any(one.condition.rule == UNKNOWN_EXCHANGE.name for one in known.firing)
     if unknown and unknown.unknown_positions and not is_told:
-        text = f"{unknown}: they count for nobody"
+        text = f"{unknown}: not counted"
         yield Need(Severity.RISK, "unknown exchanges", text, None, tables)
     yield from _of_kafka(visit)
     yield from _of_watch(visit, known)

@@ -42,12 +42,11 @@ def runs(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     decided = _all_decided(visit)
     found = list_runs(visit.installation.kafka, decided)
     at_work = [row for row in found if row["state"] != str(Kind.CONFLICT)]
-    rows = [_decided_row(one) for one in reversed(decided)][:ROWS_OF_A_PAGE]
     return visit.answer(
         "runs.html",
         found,
         page_of([_row(row, visit) for row in at_work], COLUMNS, page, NO_KEY),
-        decided=Listing(DECIDED, rows, NO_DECISION),
+        decided=_decisions(decided),
         days=visit.installation.settings.request_days,
         dags=sorted(filter(visit.may_run, visit.installation.settings.requestable_dags)),
     )
@@ -73,6 +72,11 @@ def _row(row: RunRow, visit: PageRequest) -> tuple[Any, ...]:
     )
 
 
+def _decisions(decided: list[Decided]) -> Listing:
+    rows = [_decided_row(one) for one in reversed(decided)][:ROWS_OF_A_PAGE]
+    return Listing(DECIDED, rows, NO_DECISION)
+
+
 def _decided_row(one: Decided) -> tuple[Any, ...]:
     row, decision = one.row(), one.decision
     said = (str(decision.kind), decision.when, decision.who)
@@ -85,13 +89,11 @@ def key(visit: CurrentRequest, key: str) -> Response:
     decided = [one for one in _all_decided(visit) if one.row()["key"] == key]
     rows = [row for row in list_runs(visit.installation.kafka, decided) if row["key"] == key]
     active = next((row for row in rows if row["state"] != str(Kind.CONFLICT)), None)
-    decided_rows = [_decided_row(one) for one in reversed(decided)][:ROWS_OF_A_PAGE]
-    listing = Listing(DECIDED, decided_rows, NO_DECISION)
     facts = dict(zip(COLUMNS[1:], _row(active, visit)[1:], strict=True)) if active else None
     days = visit.installation.settings.request_days
     run_id = active and active["run_id"]
     return visit.answer(
-        "run_key.html", rows, listing, key=key, facts=facts, days=days, run_id=run_id
+        "run_key.html", rows, _decisions(decided), key=key, facts=facts, days=days, run_id=run_id
     )
 
 

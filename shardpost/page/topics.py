@@ -155,14 +155,10 @@ def _last(visit: PageRequest, group: str, topic: str) -> dict[str, Any] | None:
     last = _looked(visit)
     if last is None:
         return {}
-    found = next((row for row in _readers(visit, last) if _is_of(row, group, topic)), None)
-    if found is None:
-        return None
-    return {**dict(zip(READERS[2:], found[2:], strict=True)), "as of": last.at}
-
-
-def _is_of(row: tuple[Any, ...], group: str, topic: str) -> bool:
-    return (row[0].text, getattr(row[1], "text", row[1])) == (group, topic)
+    for reader, read, *values in _readers(visit, last):
+        if (reader.text, getattr(read, "text", read)) == (group, topic):
+            return {**dict(zip(READERS[2:], values, strict=True)), "as of": last.at}
+    return None
 
 
 def _looked(visit: PageRequest) -> Any:
