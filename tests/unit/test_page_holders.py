@@ -133,6 +133,13 @@ def test_who_holds_nothing_is_found_and_a_shard_still_counts(
     assert sorted(one for part in parts for one in part) == found
 
 
+def test_a_search_for_a_position_leads_to_it_and_calls_no_client_unknown(page: PageClient) -> None:
+    shown = page.get("holders", search="many3")
+    assert "holders/position?position=many3" in shown
+    assert "is unknown" in page.get("holders", search="nowhere")
+    assert "is unknown" not in shown
+
+
 def test_a_search_lists_no_more_than_it_may(
     page: PageClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
