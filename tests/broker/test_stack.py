@@ -55,6 +55,7 @@ def exchanges_in(settings: Settings) -> set[str]:
     return {(message.key() or b"").decode() for messages in found for message in messages}
 
 
+@pytest.mark.one_of("stacks")
 def test_up_and_down_can_be_called_again_and_what_was_there_stays(lasting: CommandLine) -> None:
     pids = [pid_of(lasting.settings, part) for part in ("kafka", "smtp")]
     lasting(*NO_AIRFLOW)
@@ -81,7 +82,7 @@ def test_a_home_without_a_snapshot_names_the_home_of_the_stack_that_is_up(
     assert said not in lasting.refused("holders", code=1)
 
 
-@pytest.mark.one_of("stacks in trouble")
+@pytest.mark.one_of("stacks")
 def test_after_kill_9_status_tells_the_truth_and_up_mends_it(lasting: CommandLine) -> None:
     for part in ("kafka", "smtp"):
         os.kill(pid_of(lasting.settings, part), signal.SIGKILL)
@@ -106,7 +107,7 @@ def test_a_broker_that_lives_and_does_not_answer_is_unhealthy(lasting: CommandLi
     wait_until(lambda: broker.state(lasting.settings)["state"] == "up", "the broker", 20)
 
 
-@pytest.mark.one_of("stacks in trouble")
+@pytest.mark.one_of("stacks")
 def test_a_port_that_was_changed_under_a_running_broker_is_said_at_once(
     lasting: CommandLine,
 ) -> None:
@@ -140,7 +141,7 @@ def test_a_taken_port_is_one_line_with_its_owner_and_setting_and_nothing_is_star
     assert states(shardpost) == ALL_DOWN
 
 
-@pytest.mark.one_of("stacks in trouble")
+@pytest.mark.one_of("stacks")
 def test_what_a_failing_up_has_started_is_stopped_again(own: dict[str, str]) -> None:
     shardpost = CommandLineHere(own | {"SHARDPOST_REPLICATION_FACTOR": "3"})
     failed = shardpost.run(*NO_AIRFLOW)
@@ -149,7 +150,7 @@ def test_what_a_failing_up_has_started_is_stopped_again(own: dict[str, str]) -> 
     assert states(shardpost) == ALL_DOWN
 
 
-@pytest.mark.one_of("stacks in trouble")
+@pytest.mark.one_of("stacks")
 def test_two_at_once_end_with_one_stack(own: dict[str, str]) -> None:
     shardpost = CommandLine(own)
     with ThreadPoolExecutor(2) as pool:

@@ -15,6 +15,7 @@ from shardpost.settings import Settings
 from shardpost.spark import delta_files
 from shardpost.spark.run_size import THRESHOLDS
 from tests.support.compacting import run
+from tests.support.how_far import drawn
 from tests.support.installed import installed
 from tests.support.kafka_configs import configure_topic
 from tests.support.record_streams import Stream
@@ -94,8 +95,13 @@ BEYOND_SPARK = {
 
 @pytest.mark.parametrize(
     ("times", "few"),
-    [(TIMES, 0), (TIMES | BEYOND_SPARK, 0), (TIMES | BEYOND_SPARK, THRESHOLDS.read_at_once)],
-    ids=["any", "beyond Spark's", "few"],
+    drawn(
+        [
+            pytest.param(TIMES, 0, id="any"),
+            pytest.param(TIMES | BEYOND_SPARK, 0, id="beyond Spark's"),
+            pytest.param(TIMES | BEYOND_SPARK, THRESHOLDS.read_at_once, id="few"),
+        ]
+    ),
 )
 def test_timestamps_that_no_calendar_has_become_the_nearest(
     stream: Stream,

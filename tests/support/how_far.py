@@ -42,6 +42,11 @@ whole systems (three brokers among them):
 `tests/unit/test_topic_plan.py::test_a_cluster_of_three_of_which_one_is_away_has_three`
 `tests/unit/test_moving_leaders.py::test_a_partition_whose_leader_moves_is_asked_again`
 
+stacks:
+`tests/broker/test_stack.py::test_a_broker_that_lives_and_does_not_answer_is_unhealthy`
+`tests/broker/test_stack.py::test_a_server_that_is_not_ours_is_neither_started_nor_stopped`
+and tests/e2e, whose stack is up and leaves no process when it is down
+
 run requests in an Airflow:
 `tests/broker/test_run_requests.py::test_a_thousand_requests_of_eight_producers_over_a_hundred_keys_give_a_hundred_runs`
 `tests/unit/test_dispatch_model.py::test_any_interleaving_ends_as_the_plain_model_says`
