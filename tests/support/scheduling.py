@@ -66,10 +66,16 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         super()._assign_work_unit(node)
 
     def _reschedule(self, node: WorkerController) -> None:
-        """Give a process more, or end it where nothing is left that it takes."""
+        """Give a process more, or end it where nothing is left that it takes.
+
+        It begins a test once it has the next one: who takes a crashed one's place needs two.
+        """
         if self._is_done(node) and not node.shutting_down:
             node.shutdown()
         super()._reschedule(node)
+        is_short = self._pending_of(self.assigned_work[node]) < 2
+        if is_short and self.workqueue and not node.shutting_down:
+            self._reschedule(node)
 
     def _is_done(self, node: WorkerController) -> bool:
         """Tell whether nothing but Spark's tests is left, and another process is there for them."""
