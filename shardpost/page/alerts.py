@@ -85,21 +85,12 @@ def alerts(visit: CurrentRequest, page: PageNumber = 1) -> Response:
         "alerts.html",
         found,
         listing,
-        cards=[_card(one, visit) for one in found[first : first + ROWS_OF_A_PAGE]],
+        cards=found[first : first + ROWS_OF_A_PAGE],
+        title_of=title_of,
+        place_of=place_of,
         channels=[one.name for one in to],  # which have no secrets
         history=_history(visit),
     )
-
-
-def _card(one: Firing, visit: PageRequest) -> dict[str, Any]:
-    return {
-        "firing": one,
-        "title": title_of(one.condition),
-        "url": visit.url("alerts/one", key=one.condition.name),
-        "see": place_of(one.condition, visit),
-        "is_silenced": one.is_silenced(visit.now),
-        "notified": ", ".join(sorted(one.told)) or "nobody yet",
-    }
 
 
 def _history(visit: PageRequest) -> Listing:
