@@ -91,15 +91,10 @@ function sortBy(table, heading, column) {
   body.append(...rows.map(([, row]) => row));
 }
 
-// The headings of tables that sort become buttons. Rows that are cards on a phone stay rows to those
-// who hear them.
+// The headings of tables that sort become buttons.
 function makeSortable() {
-  for (const table of document.querySelectorAll("table")) {
-    for (const [role, selector] of [["table", ""], ["row", "tr"], ["columnheader", "th"], ["cell", "td"]]) {
-      const parts = selector ? table.querySelectorAll(selector) : [table];
-      for (const part of parts) part.setAttribute("role", role);
-    }
-    if (!table.classList.contains("sorts") || table.tBodies[0].rows.length < 2) continue;
+  for (const table of document.querySelectorAll("table.sorts")) {
+    if (table.tBodies[0].rows.length < 2) continue;
     table.classList.add("sortable");
     [...table.tHead.rows[0].cells].forEach((heading, column) => {
       if (!heading.textContent.trim()) return;
