@@ -60,7 +60,7 @@ PARAMS = {
     **params_of(compact_command, MEANT),
     "follow": flag_param(
         "Follow",
-        "Follow until the next run, and compact as soon as there is something new.",
+        "Follow until the next run, and compact whenever there are new records.",
         default=FOLLOWS,
     ),
 }

@@ -43,7 +43,7 @@ REQUESTS = Asset(
 @task(
     execution_timeout=timedelta(minutes=15),
     multiple_outputs=False,
-    doc_md="Frees the keys of ended runs, decides on all requests, starts what is issued.",
+    doc_md="Releases the keys of ended runs, decides on all requests, starts issued runs.",
 )
 @task_errors()
 def dispatch() -> dict[str, Any]:

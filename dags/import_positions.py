@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 PARAMS = {
     "source": text_param(
-        "Source", "File or folder that the worker can read, or a JDBC URL. Needed."
+        "Source", "File or folder that the worker can read, or a JDBC URL. Required."
     ),
     **params_of(import_command, ("table", "query", "apply", "max_closed", "import_id", "up_to")),
     "why": text_param("Why", "Recorded on the topic decisions."),

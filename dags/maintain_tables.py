@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 @task(
     execution_timeout=timedelta(hours=6),
     multiple_outputs=False,
-    doc_md="Removes what is too old and what no kept snapshot needs; its log names all of it.",
+    doc_md="Removes expired data and files that no kept snapshot needs; its log lists them.",
 )
 @task_errors()
 def maintain(**context: Any) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def maintain(**context: Any) -> dict[str, Any]:
 
 
 @dag(
-    description="Remove expired snapshots, and the files that none needs",
+    description="Remove expired snapshots and unneeded files",
     schedule=CronTriggerTimetable(one("maintain_schedule"), timezone="UTC"),
     catchup=False,
     max_active_runs=1,

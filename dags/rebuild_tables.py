@@ -56,22 +56,22 @@ PARAMS = {
         enum=[None, "rollback", "drop"],
         values_display={
             "null": "rebuild, compare, and swap",
-            "rollback": "rollback: the tables before the last swap in use again",
-            "drop": "drop: give up the tables that are not in use",
+            "rollback": "rollback: put the tables from before the last swap back in use",
+            "drop": "drop: drop the tables that are not in use",
         },
     ),
     **params_of(start_command, ("country", "source", "tables"), tables=TABLES),
     "max_changed": text_param(
-        "Swap by itself up to",
-        "The share of positions, of holders, of contacts and of exchanges that may differ, such as"
-        " 1%, for a swap without asking. Empty: a person is asked.",
+        "Swap automatically up to",
+        "The share of positions, holders, contacts and exchanges that may differ for a swap"
+        " without approval, such as 1%. Empty: a person is asked.",
         format=SHARE,
     ),
     "why": text_param("Why", "Recorded on the topic decisions."),
 }
 
 
-@task.branch(doc_md="Goes on with what the param `action` says.")
+@task.branch(doc_md="Continues with the param `action`.")
 @task_errors()
 def choose(params: Any = None, dag_run: Any = None, ti: Any = None) -> str:
     """Return the next task; keep the number of the rebuild that is rolled back or dropped."""
@@ -113,7 +113,7 @@ def diff(built: dict[str, Any]) -> dict[str, Any]:
     return {"rebuild": built["rebuild"], "snapshot": found.old["snapshot"]} | counts | asked
 
 
-@task.branch(doc_md="Lets a difference up to the share `max_changed` pass; asks for others.")
+@task.branch(doc_md="Accepts a difference up to the share `max_changed`; asks for larger ones.")
 @task_errors()
 def check(found: dict[str, Any], params: Any = None) -> str:
     """Return the next task."""
@@ -143,7 +143,7 @@ def rollback_request(context: Context) -> RebuildRequest:
     return RebuildRequest(Action.ROLLBACK, _user(context), why, number=number)
 
 
-@task(doc_md="Gives up the new tables, as was answered; fails if they are in use by now.")
+@task(doc_md="Drops the new tables after that answer; fails if they are in use by now.")
 @task_errors()
 def drop(ti: Any = None) -> dict[str, Any]:
     """Drop the rebuild that was compared, by the person who answered."""
@@ -152,7 +152,7 @@ def drop(ti: Any = None) -> dict[str, Any]:
     return _dropped(number, answer["by"], answer["why"], even_in_use=False)
 
 
-@task(doc_md="Gives up the tables that are not in use; there is no rollback afterwards.")
+@task(doc_md="Drops the tables that are not in use; there is no rollback afterwards.")
 @task_errors()
 def give_up(ti: Any = None, params: Any = None, dag_run: Any = None) -> dict[str, Any]:
     """Drop the rebuild that there was at first."""
@@ -169,7 +169,7 @@ def _dropped(number: int, by: str, why: str | None, *, even_in_use: bool) -> dic
     return {"rebuild": rebuild.number, "state": "dropped", "removed": removed}
 
 
-@task(retries=0, trigger_rule=ANY, doc_md="Says what became of it; fails if a swap was refused.")
+@task(retries=0, trigger_rule=ANY, doc_md="Reports the result; fails if a swap was refused.")
 @task_errors()
 def report(ti: Any = None) -> None:
     """Log the end; fail if more differed by the time of the swap than may pass by itself."""
@@ -179,7 +179,7 @@ def report(ti: Any = None) -> None:
         if "refused" in found:
             raise AirflowFailException(
                 f"{found['refused']}. Start this DAG with the same params: it continues rebuild"
-                f" {found['rebuild']}, and asks."
+                f" {found['rebuild']} and asks again."
             )
         log.info("rebuild %s: %s", found["rebuild"], found["state"])
 
@@ -194,7 +194,7 @@ def _user_of(dag_run: Any) -> str:
 
 
 @dag(
-    description="The tables computed anew beside those in use, compared, and swapped on approval",
+    description="Rebuild the tables beside those in use, compare them, and swap them on approval",
     schedule=None,
     catchup=False,
     max_active_runs=1,
@@ -229,14 +229,14 @@ def rebuild_tables() -> None:
         job=REBUILD_TABLES,
         request=swap_request,
         trigger_rule=ANY,
-        doc_md="Adds what came since, puts the new tables in use, publishes the holders whose list"
+        doc_md="Adds later records, puts the new tables in use, publishes the holders whose list"
         " changed.",
     )
     rollback = SparkJob(
         task_id="rollback",
         job=REBUILD_TABLES,
         request=rollback_request,
-        doc_md="Puts the tables before the last swap in use, with what came since.",
+        doc_md="Puts the tables from before the last swap back in use, with later records added.",
     )
     dropped, given_up = drop(), give_up()
     chosen >> [built, rollback, given_up]

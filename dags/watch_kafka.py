@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 @task(
     execution_timeout=timedelta(minutes=10),
     multiple_outputs=False,
-    doc_md="Measures everything once; its log names what needs a person, and who was alerted.",
+    doc_md="Measures everything once; its log lists what needs a person, and the alerted channels.",
 )
 @task_errors()
 def watch() -> dict[str, Any]:
@@ -54,7 +54,7 @@ def watch() -> dict[str, Any]:
 
 
 @dag(
-    description="Measure everything, keep it, and alert people of what needs them",
+    description="Measure everything, store it, and alert people",
     schedule=CronTriggerTimetable(one("watch_schedule"), timezone="UTC"),
     catchup=False,
     max_active_runs=1,

@@ -75,9 +75,9 @@ MOST_NAMED = 20  # clients that a message names
 PARAMS = {
     "week": text_param(
         "Week",
-        "An ISO week: year, -W, and a number from 01 to 52, or 53 in a year that has so many; such"
-        " as 2026-W47. Empty: the run's own, or the last that ended; for an early manual run, the"
-        " week still running.",
+        "An ISO week: year, -W, and a number from 01 to 52, or 53 in a year with 53 weeks; such"
+        " as 2026-W47. Empty: the run's own, or the last ended week; for an early manual run,"
+        " the week still running.",
         format=ISO_WEEK,
     ),
     **params_of(
@@ -169,8 +169,8 @@ def groups(
 
 @task(
     retries=0,
-    doc_md="Decides about refused mails by the answers to all; fails the run, once, if deliveries"
-    " are unknown or too many got no mail.",
+    doc_md="Decides about refused mails from all answers; fails the run, once, if deliveries are"
+    " unknown or too many clients got no mail.",
 )
 @task_errors()
 def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
@@ -227,7 +227,7 @@ def weekly_email() -> None:
         job=WEEKLY_EMAIL,
         request=freeze_request,
         inlets=[HOLDERS],
-        doc_md="Stores, once for the week, who gets a mail and with which positions.",
+        doc_md="Stores, once for the week, the recipients and their positions.",
     ).output
     send = SparkJob.partial(
         task_id="send",

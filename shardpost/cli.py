@@ -21,7 +21,7 @@ from shardpost.errors import BAD_USAGE, COULD_NOT, NoSnapshotError, ShardpostErr
 # {what keeps a file from being written: what to do}
 _FIXES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space and run the command again"),
-    errno.EACCES: "let this user write it, or set SHARDPOST_HOME to a folder of its own",
+    errno.EACCES: "give this user write access, or set SHARDPOST_HOME to another folder",
     errno.EROFS: "mount that disk writable, or set SHARDPOST_HOME to a folder on another one",
 }
 
@@ -185,7 +185,7 @@ def _not_written(error: Exception) -> str | None:
 def _internal_error(error: Exception) -> str:
     """Write the traceback to a file, and return one line that names it; never raises."""
     text = "".join(traceback.format_exception(error))
-    where = "its traceback cannot be written"
+    where = "the traceback cannot be written"
     for write in (_write_to_logs, _write_to_temporary):
         with suppress(Exception):
             where = f"traceback in {write(text)}"

@@ -32,8 +32,8 @@ LEAST_SECRET = 4
 HIDDEN = "****"
 REFUSED = "the service refused it"
 REFUSED_URL = (
-    "Apprise refuses this URL (not shown: it may have secrets): expected one as"
-    " https://appriseit.com lists them"
+    "Apprise refuses this URL (not shown: it may contain secrets): expected a form listed at"
+    " https://appriseit.com"
 )
 # The file in SHARDPOST_HOME that has every alert; where the tables are on an object store, to which
 # nothing can be appended, one beside them for each month and home.

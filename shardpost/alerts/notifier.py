@@ -104,7 +104,7 @@ class _Round:
         for delivery in deliveries:
             key = (CHANNEL_DOWN, delivery.channel)
             if delivery.problem:
-                meaning = "who is told by this channel alone is told nothing"
+                meaning = "people on this channel alone get no alerts"
                 text = f"alert channel {delivery}"
                 found = Condition(*key, Severity.RISK, text, meaning, source=REPORTED)
                 known[key] = known.get(key, Firing(found, self._now)).found(found, self._now)
@@ -173,7 +173,7 @@ def report(installation: Installation, condition: Condition, now: datetime, line
     try:
         notify(installation, now, lambda known: _reported(known, condition, now))
     except Exception as error:
-        log.warning("what fires cannot be stored, so all channels get a message: %s", error)
+        log.warning("the firing alerts cannot be stored, so all channels get a message: %s", error)
         message = message_of([alert], installation.settings.runbook)
         to = channels(installation.tables, installation.settings.alert_urls)
         for delivery in send_all(dict.fromkeys(to, message)):
@@ -219,7 +219,7 @@ def silence(installation: Installation, name: str, wanted: Silence, now: datetim
         Decision(about.encode(), kind, wanted.by, now, wanted.why),
         {"until": wanted.until.astimezone(UTC).isoformat(timespec="seconds").encode()},
         may_write=anyone,  # the alerts are this installation's own
-        done=f"{one_line(name)} is {kind}; once Kafka answers, do it again",
+        done=f"{one_line(name)} is {kind}; repeat it once Kafka answers",
     )
     return found
 
@@ -228,7 +228,7 @@ def silence_text(found: Firing, now: datetime) -> str:
     """Return what holds of a condition from now on, as one line."""
     name, until = one_line(found.condition.name), found.silenced_until
     if until is None or until <= now:
-        return f"{name}: not silenced any more; alerts again at the next check"
+        return f"{name}: no longer silenced; alerts again at the next check"
     return f"{name}: silenced until {until:%Y-%m-%d %H:%M} UTC"
 
 
@@ -245,7 +245,7 @@ def store_silence(installation: Installation, name: str, wanted: Silence, now: d
         found = [one for one in known if one.condition.name == name]
         if not found:
             names = ", ".join(one.condition.name for one in known) or "nothing"
-            raise UsageError(f"{one_line(name)} is not firing: expected one of what is, {names}")
+            raise UsageError(f"{one_line(name)} is not firing: expected one of {names}")
         silenced = [one.silenced(wanted) for one in found]
         history.store_firing(installation.tables, found, silenced, now)
         return silenced[0]

@@ -148,7 +148,8 @@ WHY, NEEDED_WHY = _why(is_needed=False), _why(is_needed=True)
 COUNTRY_CHANGED = click.option(
     "--country-changed",
     is_flag=True,
-    help="Go on although SHARDPOST_COUNTRY is not the last snapshot's, or no exchange has it.",
+    help="Continue although SHARDPOST_COUNTRY differs from the last snapshot's, or no exchange"
+    " has it.",
 )
 ACCEPT_DROP = click.option(
     "--accept-drop",

@@ -72,8 +72,8 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
     if erased := document.get("audience_erased"):
         yield (
             f"the audience of {week}, {counted(erased['clients'], 'client')}, was erased on"
-            f" {erased['at'][:10]} (SHARDPOST_AUDIENCE_DAYS): who was not mailed yet is no longer"
-            " known, and this week can no longer be mailed"
+            f" {erased['at'][:10]} (SHARDPOST_AUDIENCE_DAYS): the clients not mailed yet are no"
+            " longer known, and the week can no longer be mailed"
         )
     if unknown := document["unknown"]:
         yield (
@@ -97,7 +97,7 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
     "--again",
     type=click.Choice(["FAILED", "SUPPRESSED"], case_sensitive=False),
     help="Also mail clients that FAILED before, at their current addresses; or clients that were"
-    " SUPPRESSED, since they were not subscribed, and now are.",
+    " SUPPRESSED as not subscribed, and are subscribed now.",
 )
 @click.option(
     "--on-unknown",
@@ -141,7 +141,7 @@ def email_command(
     request = EmailRequest(IsoWeek.parse(week), datetime.now(UTC), mode, **options)
     installation = opened()
     if take_over and dry_run:
-        raise UsageError("--take-over: expected without --dry-run, which takes nothing over")
+        raise UsageError("--take-over cannot be used with --dry-run, which takes nothing over")
     if take_over:
         guards.take_topics(installation, take_over=True)
     log.info("weekly_email %s: checking its snapshot and its ledger", request.week)
@@ -236,7 +236,7 @@ def _lines(found: "MailPreview") -> Iterator[str]:
     if since := found.look_since:
         templates = f"templates since {since:%Y-%m-%d %H:%M} UTC"
         of = f"snapshot {found.snapshot}, as it was sent ({templates})"
-    yield f"# {found.week}, of {of}; nothing is sent now"
+    yield f"# {found.week}, from {of}; nothing is sent now"
     if found.remark:
         yield f"# {one_line(found.remark)}"
     for name, value in found.headers.items():
@@ -247,7 +247,9 @@ def _lines(found: "MailPreview") -> Iterator[str]:
 
 @email_command.command("test")
 @click.argument("client", type=KEY)
-@click.option("--to", required=True, metavar="ADDRESS", help="Who gets it, in place of the client.")
+@click.option(
+    "--to", required=True, metavar="ADDRESS", help="The recipient, instead of the client."
+)
 @click.option("--week", metavar="WEEK", help="ISO week; by default the last one that ended.")
 @AS_JSON
 def test_command(client: str, to: str, week: str | None) -> int:
@@ -280,7 +282,7 @@ def init_command(folder: Path | None) -> int:
 
     chosen = folder or opened().settings.mail_templates
     if chosen is None:
-        raise UsageError(f"expected a folder, or the setting {NAME}: found none of them")
+        raise UsageError(f"expected a folder or the setting {NAME}, found neither")
     for path in write_shipped(chosen):
         click.echo(one_line(str(path)))
     if chosen.absolute() != opened().settings.mail_templates:

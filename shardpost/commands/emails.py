@@ -53,7 +53,7 @@ def emails_command(
         raise click.UsageError("Missing option '--week'.")
     if client is not None and state is not None:
         raise UsageError(
-            "--client and --state: expected one of them, found both; --client shows its state"
+            "--client and --state: expected only one of them, since --client shows the state"
         )
     from shardpost.weekly_email.week_status import find_week
 
@@ -77,7 +77,7 @@ def emails_command(
     "outcome",
     required=True,
     type=click.Choice(["sent", "open"]),
-    help="`sent`: it was delivered. `open`: it was not; the next run mails the client.",
+    help="`sent`: delivered. `open`: not delivered; the next run mails the client.",
 )
 @NEEDED_WHY
 @YES
@@ -95,7 +95,7 @@ def resolve_command(
 
     clients = tuple(dict.fromkeys((*named, *more)))
     if not clients:
-        raise UsageError("--client: expected at least one client, found none")
+        raise UsageError("--client: expected at least one client, found an empty value")
     decided = Resolution(IsoWeek.parse(week), clients, Outcome(outcome), by, why, datetime.now(UTC))
     what = "will be mailed again" if decided.outcome is Outcome.OPEN else "have got it for good"
     confirm(f"{decided.week}: {', '.join(clients)}: record that they {what}?")
@@ -128,7 +128,7 @@ def accept_ledger_command(week: str, why: str, by: str) -> int:
         return DONE
     confirm(f"{iso_week}: mail clients that the ledger does not list, even if they got the e-mail?")
     accept_ledger(opened(), iso_week, by, why, datetime.now(UTC))
-    click.echo(f"{iso_week}: ledger accepted as it is now; clients it does not list will be mailed")
+    click.echo(f"{iso_week}: accepted the current ledger; clients not in it will be mailed")
     return DONE
 
 
@@ -161,7 +161,7 @@ def resume_command(week: str, why: str, by: str) -> int:
     click.echo(
         one_line(
             f"{resumed.week}: resumed: `shardpost email --week {resumed.week}`, or the DAG"
-            " weekly_email, mails who is not mailed yet"
+            " weekly_email, mails the remaining clients"
         )
     )
     return DONE
@@ -187,7 +187,8 @@ def verify_command(client: str, token: str) -> int:
     list_id, secrets = settings.mail_list_id, settings.unsubscribe_secret
     if secrets is None:
         raise UsageError(
-            "setting SHARDPOST_UNSUBSCRIBE_SECRET: expected the secret of {token}, found none"
+            "setting SHARDPOST_UNSUBSCRIBE_SECRET: expected the secret of {token}, but it is not"
+            " set"
         )
     genuine = is_genuine(token, client, list_id=list_id, secrets=secrets)
     print_document({"client": client, "genuine": genuine}, lambda: "genuine" if genuine else "")

@@ -119,11 +119,11 @@ def _snapshots_text(found: list[Snapshot]) -> Iterator[str]:
         return
     yield text_table(SNAPSHOTS_HEADING, [_snapshot_row(snapshot) for snapshot in found])
     if (at := found[-1].history_from) is not None:
-        yield f"the newest has the whole history from {_minute(at)} on"
+        yield f"the newest snapshot has the whole history from {_minute(at)} on"
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     staying = {one.number for one in tables.snapshots(at=tomorrow)}
     if leaving := [one.number for one in found if one.number not in staying]:
-        yield f"no longer kept a day from now: {ranges_text(leaving)}; {RETENTION_IN_WORDS}"
+        yield f"no longer kept in a day: {ranges_text(leaving)}; {RETENTION_IN_WORDS}"
 
 
 def _snapshot_row(snapshot: Snapshot) -> tuple[str, ...]:

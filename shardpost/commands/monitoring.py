@@ -99,7 +99,7 @@ def _firing_lines(one: "Firing", now: datetime) -> Iterator[str]:
     over = f"; ended {one.ended_at:%Y-%m-%d %H:%M} UTC" if one.ended_at else ""
     yield f"{one.condition.name}  ({one.condition.severity}) {since}{over}"
     yield f"    {one.condition.text}"
-    yield f"    told: {', '.join(one.told) or 'nobody yet'}"
+    yield f"    notified: {', '.join(one.told) or 'nobody yet'}"
     if one.is_silenced(now):
         by = f" by {one.silenced_by}" if one.silenced_by else ""
         yield f"    silenced until {one.silenced_until:%Y-%m-%d %H:%M} UTC{by}: {one.silenced_why}"

@@ -57,9 +57,9 @@ class ParkedOptions:
     ) -> RedriveRequest:
         """Return the request of whoever calls, now; UsageError for one without a reason."""
         if self.is_applied and not self.why.strip():
-            raise UsageError("--apply needs --why: it is recorded with who decided (--by)")
+            raise UsageError("--apply needs --why, which is recorded with the name (--by)")
         if self.rate is not None and not self.is_applied:
-            raise UsageError("--rate: expected with --apply: a plan moves no letters")
+            raise UsageError("--rate needs --apply: a plan moves no letters")
         ids = frozenset(self.ids) if self.ids else None
         return RedriveRequest(
             Selection(ids, ListFilters(None, self.origin, self.error, self.since, self.until)),
@@ -95,7 +95,7 @@ PARKED_OPTIONS = (
         help="At most N letters a second.",
     ),
     click.option(
-        "--up-to", metavar="PLAN", help="Only what a plan has shown: as it was printed with it."
+        "--up-to", metavar="PLAN", help="Only letters shown by a plan: the value that it printed."
     ),
     click.option(
         "--apply", "is_applied", is_flag=True, help="Carry out the plan; else it is only printed."
@@ -161,12 +161,14 @@ def _plan_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None
     if planned.refused_count > len(planned.refused):
         lines.append(f"and {planned.refused_count - len(planned.refused)} more are refused")
     if done is None:
-        to_do = f"; to do exactly this, add --apply --up-to {planned.shown}" * bool(planned.count)
+        to_do = f"; to apply exactly this, add --apply --up-to {planned.shown}" * bool(
+            planned.count
+        )
         lines.append(f"{planned.count} would be {request.kind}{to_do}")
     else:
         lines.append(f"{done} {request.kind}")
     if planned.not_shown:
-        lines.append(f"left as they are: {planned.not_shown} more, which the plan did not show")
+        lines.append(f"not changed: {planned.not_shown} more, which were not in the plan")
     return harmless("\n".join(lines))
 
 
@@ -179,7 +181,7 @@ def _plan_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None
 @click.option(
     "--again",
     is_flag=True,
-    help="Also letters already parked twice by the same error, which are refused without it.",
+    help="Also letters already parked twice by the same error, which are otherwise refused.",
 )
 @parked_options
 def redrive_command(options: ParkedOptions, value: str | None, again: bool) -> int:
@@ -189,7 +191,7 @@ def redrive_command(options: ParkedOptions, value: str | None, again: bool) -> i
     and some of the selected letters were refused.
     """
     if value is not None and len(options.ids) != 1:
-        raise UsageError("--value is for one letter: name it with --id")
+        raise UsageError("--value applies to one letter: add its --id")
     new_value = new_value_of(value) if value is not None else None
     request = options.request(is_redrive=True, allow_repeated=again, value=new_value)
     return redrive_or_discard(options, request)

@@ -50,20 +50,20 @@ STAYS_FOR = timedelta(hours=8)
     "--follow",
     "follows",
     is_flag=True,
-    help="Stay, and compact again as soon as there is something new. Ctrl-C ends it.",
+    help="Keep running, and compact again whenever there are new records. Ctrl-C ends it.",
 )
 @click.option(
     "--for",
     "stay_for",
     type=DURATION,
     metavar="TIME",
-    help="Stop after that time: 55m, 2h; by default 8h.",
+    help="Stop after this time, such as 55m or 2h; default: 8h.",
 )
 @click.option(
     "--every",
     type=DURATION,
     metavar="TIME",
-    help="Least time from one turn to the next; by default 1s.",
+    help="Minimum time between two compactions; default: 1s.",
 )
 @AS_JSON
 @grouped(CompactionRequest)
@@ -104,14 +104,14 @@ def _follow(
 ) -> Follow | None:
     given = {"--for": stay_for, "--every": every}
     if not follows and any(time is not None for time in given.values()):
-        raise UsageError("--for and --every: expected --follow with them, found none")
+        raise UsageError("--for and --every need --follow")
     if not follows:
         return None
     for name, time in given.items():
         if time == timedelta():
-            raise UsageError(f"{name}: expected more than no time, found 0")
+            raise UsageError(f"{name}: expected a time above 0, found 0")
     if asked.reconcile:
-        raise UsageError("--reconcile: expected without --follow: reconcile first, then follow")
+        raise UsageError("--reconcile cannot be used with --follow: reconcile first, then follow")
     seconds = every.total_seconds() if every else Follow.every
     return Follow(now + (stay_for or STAYS_FOR), seconds)
 
@@ -121,7 +121,7 @@ def _compaction_notes(result: dict[str, Any]) -> Iterator[str]:
     if result["rejected"]:
         yield f"{counted(result['rejected'], 'record')} rejected"
     if result["reconciled"]:
-        yield f"{counted(result['reconciled'], 'key')} closed: not in the topics any more"
+        yield f"{counted(result['reconciled'], 'key')} closed: no longer in the topics"
     if result["uncertain"]:
         yield f"{counted(result['uncertain'], 'key')} may have lost records: see the keys above"
     if result["too_large"]:
@@ -130,10 +130,10 @@ def _compaction_notes(result: dict[str, Any]) -> Iterator[str]:
         )
     if result["unknown_exchanges"]:
         unknown = UnknownExchanges.of(result["unknown_exchanges"])
-        yield f"{unknown}: they count for nobody; `shardpost doctor` says what may be meant"
+        yield f"{unknown}: they count for nobody; `shardpost doctor` suggests corrections"
     for found in result["open_transactions"]:
         where = f"{found['topic']}[{found['partition']}]@{found['offset']}"
-        yield f"open transaction at {where}: what comes after it is not read yet"
+        yield f"open transaction at {where}: later records are not read yet"
 
 
 def _compaction_text(result: dict[str, Any], began: datetime) -> str:
@@ -159,12 +159,14 @@ def _compaction_text(result: dict[str, Any], began: datetime) -> str:
 
 @click.command("import")
 @click.argument("source")
-@click.option("--apply", "is_applied", is_flag=True, help="Write it; else it is only planned.")
+@click.option(
+    "--apply", "is_applied", is_flag=True, help="Write the records; else they are only planned."
+)
 @click.option(
     "--format",
     "format_",
     type=click.Choice(["csv", "json", "parquet"]),
-    help="Of the files; by default what their names say.",
+    help="Format of the files; default: by their names.",
 )
 @click.option("--table", metavar="NAME", help="The table to read, with a JDBC URL.")
 @click.option("--query", metavar="SQL", help="Or the query whose result is the list.")

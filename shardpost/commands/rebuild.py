@@ -145,8 +145,8 @@ def confirm_request(question: str) -> None:
 @click.option(
     "--max-changed",
     metavar="SHARE",
-    help="Only if no more than that share of positions, of holders, of contacts and of exchanges"
-    " differs, such as 1%.",
+    help="Only if at most this share of positions, holders, contacts and exchanges differs, such"
+    " as 1%.",
 )
 @WHY
 @YES
@@ -171,7 +171,8 @@ def swap_command(max_changed: str | None, why: str, by: str) -> int:
 def rollback_command(why: str, by: str) -> int:
     """Put the former tables in use again, with all that came since, in one commit."""
     confirm_request(
-        "Put the tables before the swap in use again, and publish the holders whose list changed?"
+        "Put the tables from before the swap back in use, and publish the holders whose list"
+        " changed?"
     )
     return carry_out_request("rollback", by, why=why)
 
@@ -191,7 +192,7 @@ def drop_command(why: str, by: str) -> int:
     from shardpost.delta.query import table_errors
     from shardpost.rebuilds.drop import drop
 
-    confirm_request("Give up the tables of this rebuild that are not in use?")
+    confirm_request("Drop the tables of this rebuild that are not in use?")
     with table_errors():
         rebuild, removed = drop(opened(), by, why)
     gone = ", ".join(removed) or "files that kept snapshots use remain until those snapshots expire"

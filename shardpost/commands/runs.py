@@ -74,10 +74,14 @@ def _settled_status(kafka: "Kafka", sent: "SentRequest") -> RequestStatus:
     deadline = time.monotonic() + WAIT_SECONDS
     while (status := request_status(kafka, sent)) is None or not status.settled:
         if time.monotonic() > deadline:
-            so_far = "is not processed yet" if status is None else "has won, its run is not started"
+            so_far = (
+                "is not processed yet"
+                if status is None
+                else ("has won, but its run is not started")
+            )
             raise ShardpostError(
-                f"{sent.coordinates} {so_far} after {WAIT_SECONDS:g} s: the request stays in its"
-                " topic; `shardpost runs dispatch` says what is wrong"
+                f"{sent.coordinates} {so_far} after {WAIT_SECONDS:g} s: the request remains in"
+                " its topic; `shardpost runs dispatch` shows what is wrong"
             )
         time.sleep(POLL_SECONDS)
     return status
@@ -151,7 +155,7 @@ def release_command(key: str, why: str, by: str) -> int:
     from shardpost.run_requests.request_client import release
 
     installation = opened()
-    confirm(f"Free {key}, so that another run of it may start beside one that still runs?")
+    confirm(f"Release {key}, so that another run of it can start beside one that is still running?")
     command = release(installation, key, by, why, datetime.now(UTC))
     click.echo(f"released: {key}; run {command.run_id} of {command.dag} is left running")
     return DONE

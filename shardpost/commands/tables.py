@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 RAW = (
-    "rows are those in the files, which are not the table's where they are folded later: ask by"
-    " `shardpost sql`, read them elsewhere by `shardpost tables views`"
+    "the row counts are those of the files, before they are folded: query tables with `shardpost"
+    " sql`, or elsewhere with `shardpost tables views`"
 )
 HEADING = ("table", "rows", "files", "size", "log", "versions", "kept for")
 
@@ -97,7 +97,9 @@ def views_command(engine: str) -> int:
 
 
 @tables_command.command("maintain")
-@click.option("--dry-run", is_flag=True, help="Print what would go, and why; change nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print what would be removed, and why; change nothing."
+)
 @AS_JSON
 def maintain_command(dry_run: bool) -> int:
     """Erase old audiences, close old weeks, remove old dead letters and files that nothing needs.
@@ -223,7 +225,9 @@ _MOST_IN_MEMORY = 1 << 20  # characters of a document
 def _print_json(found: "pa.RecordBatchReader") -> None:
     names, between = found.schema.names, ""
     if twice := {name for name in names if names.count(name) > 1}:
-        raise UsageError(f"sql: name columns by AS: there are two of {', '.join(sorted(twice))}")
+        raise UsageError(
+            f"sql: name columns with AS: there are duplicates of {', '.join(sorted(twice))}"
+        )
     with SpooledTemporaryFile(_MOST_IN_MEMORY, "w+") as document:
         document.write("[")
         for rows in filter(None, _batches(found)):

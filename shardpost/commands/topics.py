@@ -24,7 +24,7 @@ def topics_command() -> None:
 
 
 @topics_command.command("apply")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
 @YES
 @AS_JSON
 def apply_command(dry_run: bool) -> int:
@@ -61,10 +61,10 @@ def groups_command(is_applied: bool) -> int:
     found = former_groups(installation)
     if is_applied:
         delete_groups(installation.kafka, found)
-    done = "deleted" if is_applied else "left by a former installation; --apply deletes it"
+    done = "deleted" if is_applied else "left from a former installation; --apply deletes it"
     print_document(
         {"groups": found, "deleted": is_applied},
-        lambda: "\n".join(f"{name}: {done}" for name in found) or "none is left",
+        lambda: "\n".join(f"{name}: {done}" for name in found) or "nothing is left",
     )
     return DONE
 
@@ -80,7 +80,7 @@ def audit_command() -> int:
     from shardpost.watch.audit import audit
 
     found = audit(opened(), datetime.now(UTC))
-    text = "nothing found: all is as declared"
+    text = "no findings: everything is as declared"
     print_document(found, lambda: "\n".join(map(_finding_text, found)) or text)
     return exit_code(found)
 
@@ -108,7 +108,7 @@ HEADING = ("time to loss", "group", "partition", "records", "time behind", "reas
 @click.option(
     "--topic", "topics", multiple=True, metavar="NAME", help="Only this topic; repeatable."
 )
-@click.option("--all", "with_own", is_flag=True, help="Also the groups that are Shardpost's own.")
+@click.option("--all", "with_own", is_flag=True, help="Also show Shardpost's own groups.")
 @AS_JSON
 def lag_command(groups: Sequence[str], topics: Sequence[str], with_own: bool) -> int:
     """Print a line for each consumer group: what is unread, and when that can be lost.
@@ -127,13 +127,13 @@ def lag_command(groups: Sequence[str], topics: Sequence[str], with_own: bool) ->
     found = measure(installation, datetime.now(UTC), Selection(groups, topics))
     if (groups or topics) and not found.rows and not found.problems:
         raise ShardpostError(
-            f"{', '.join((*groups, *topics))}: expected a group that has committed an offset, and a"
-            " topic that it reads; found none: `shardpost lag` lists all"
+            f"{', '.join((*groups, *topics))}: expected a group with a committed offset, and a"
+            " topic that it reads: `shardpost lag` lists all"
         )
     for problem in found.problems:
-        click.echo(f"shardpost: not known: {problem}", err=True)
+        click.echo(f"shardpost: unknown: {problem}", err=True)
     if found.others:
-        click.echo(f"groups that are no consumer groups: {', '.join(found.others)}", err=True)
+        click.echo(f"groups that are not consumer groups: {', '.join(found.others)}", err=True)
     print_document(
         found.rows,
         lambda: lag_text(

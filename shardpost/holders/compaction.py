@@ -31,7 +31,9 @@ from shardpost.topics import guards
 log = logging.getLogger(__name__)
 
 COMPACTION_GROUP = "shardpost-compaction"
-RECREATED = "That happened while it was read: nothing was changed. Run `shardpost compact` again"
+RECREATED = (
+    "This happened while the topic was read: nothing was changed. Run `shardpost compact` again"
+)
 
 
 # Makes a snapshot of a country, not committed yet, and says what it counted.
@@ -152,9 +154,9 @@ def _left_to_do(latest: Snapshot, failures: Mapping[str, Exception]) -> Shardpos
             log.error("%s", left, exc_info=error)
     unlike = [*{str(error): error for error in failures.values()}.values()]
     return ShardpostError(
-        f"snapshot {latest.number} is committed, the tables are complete; left to do:"
-        f" {' and '.join(failures)}. {combined(unlike)}. Run `shardpost compact`"
-        " again: it does the rest"
+        f"snapshot {latest.number} is committed and the tables are complete; still to do:"
+        f" {' and '.join(failures)}. {combined(unlike)}. Run `shardpost compact` again to finish"
+        " it"
     )
 
 
@@ -179,10 +181,9 @@ def report_state(state: TopicState, unread: Unread) -> None:
     """Warn of open transactions, of retry topics that no longer exist, and of a clock ahead."""
     if state.ahead is not None:
         log.warning(
-            "the last snapshot says that the inputs were looked at at %s UTC, and now it is %s UTC"
-            " by this machine's clock: a compaction ran by a clock that was ahead, or this one is"
-            " behind. When they were last looked at counts as unknown; if this clock is wrong,"
-            " correct it, and compact again",
+            "the last snapshot read the inputs at %s UTC, but this machine's clock says %s UTC:"
+            " the clock of a compaction was ahead, or this clock is behind. The time of the last"
+            " read counts as unknown; if this clock is wrong, correct it and compact again",
             *(f"{at:%Y-%m-%d %H:%M}" for at in (state.ahead, state.at)),
         )
     for topic in sorted(unread.gone):

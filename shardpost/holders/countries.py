@@ -38,7 +38,7 @@ SELECT u.exchange, u.n, CAST(SUM(u.n) OVER () AS BIGINT) AS total FROM (
 ORDER BY u.n DESC, u.exchange LIMIT {MOST_UNKNOWN_KEPT}
 """  # noqa: S608 - constants
 MOST_NAMED = 20  # countries
-CORRECT = "Correct SHARDPOST_COUNTRY; if it is intended, go on with --country-changed"
+CORRECT = "Correct SHARDPOST_COUNTRY, or continue with --country-changed if it is intended"
 
 
 def known_exchanges(tables: Tables, at: Mapping[Table, Version]) -> dict[str, str]:
@@ -109,8 +109,8 @@ def require_country(tables: Tables, last: Snapshot, country: str) -> None:
         text = f"{unknown_country(wanted, known)}, and {in_force}"
     raise UsageError(
         f"{text}. Correct SHARDPOST_COUNTRY; or change the country: `shardpost rebuild start"
-        " --country …`, `rebuild diff` and `rebuild swap` show first whom it concerns, and"
-        " --country-changed does it at once"
+        " --country …`, `rebuild diff` and `rebuild swap` show the affected clients first, while"
+        " --country-changed applies it at once"
     )
 
 

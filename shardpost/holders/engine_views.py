@@ -50,7 +50,7 @@ _DIALECTS = {
     Engine.TRINO: _Dialect("{raw}", "CAST('{}' AS BIGINT)"),
     Engine.POLARS: _Dialect("{raw}", ""),
 }
-AGAIN = "print the views of Shardpost again: rebuilt tables were swapped since"
+AGAIN = "print the views of Shardpost again: rebuilt tables were swapped since then"
 # The view of the newest snapshot's number, which raises an error after a swap. It aggregates first:
 # an engine may compute a column of rows that a LIMIT leaves out.
 _COMMITTED = "committed_snapshot"

@@ -132,7 +132,7 @@ class HolderRecords:
             record = self._fitting(key, None)
             if record is None:  # its limit was lowered since
                 log.warning(
-                    "%s: a key of %d bytes is not removed: too large", self._partition, len(key)
+                    "%s: a key of %d bytes is too large to be removed", self._partition, len(key)
                 )
             else:
                 self.count += 1

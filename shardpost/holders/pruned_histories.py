@@ -222,8 +222,8 @@ def prune(installation: Installation, pruning: Pruning, now: datetime) -> Snapsh
             last = snapshots.current(installation.tables)
             if not some.of.is_in_force(last):  # what is folded, and so may go, is another thing
                 raise ShardpostError(
-                    f"tables were swapped since snapshot {some.of.number}, in which it was found"
-                    " what goes: the next maintenance looks again"
+                    f"tables were swapped since snapshot {some.of.number}, from which the removal"
+                    " was planned: the next maintenance plans again"
                 )
             rewrites = {}
             for table, files in some.files.items():

@@ -103,10 +103,10 @@ class _Publisher:
         policy = self._config.get("cleanup.policy")
         if policy != "compact":
             log.warning(
-                "topic %s: expected cleanup.policy=compact and nothing else, found %r: Kafka"
-                " deletes the records of clients who hold. Set it with `kafka-configs.sh --alter"
-                " --entity-type topics --entity-name %s --add-config cleanup.policy=compact`; what"
-                " was deleted is published again",
+                "topic %s: expected cleanup.policy=compact only, found %r: Kafka deletes the"
+                " records of current holders. Set it with `kafka-configs.sh --alter"
+                " --entity-type topics --entity-name %s --add-config cleanup.policy=compact`;"
+                " deleted records are published again",
                 *(self._topic, policy, self._topic),
             )
         done: list[HolderRecords] = []

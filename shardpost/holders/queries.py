@@ -84,7 +84,7 @@ def why_no_record(
     if unknown:
         return "; ".join(unknown)
     what = "any position" if position is None else f"position {shown(position)}"
-    return f"no record that was read gave {shown(client)} {what}"
+    return f"no record read so far gave {shown(client)} {what}"
 
 
 def not_covered(snapshot: Snapshot, as_of: datetime | None) -> str | None:
@@ -96,13 +96,12 @@ def not_covered(snapshot: Snapshot, as_of: datetime | None) -> str | None:
         return None
     if snapshot.looked_at == NEVER:
         return (
-            f"up to when snapshot {snapshot.number} has all records is not known: later ones may"
-            " not be in this answer; `shardpost compact` says why"
+            f"it is unknown up to when snapshot {snapshot.number} has all records, so later ones"
+            " may be missing in this answer; `shardpost compact` shows why"
         )
     return (
-        f"snapshot {snapshot.number} has what the topics held at"
-        f" {snapshot.looked_at:%Y-%m-%d %H:%M:%S} UTC: later records are not in this answer;"
-        " `shardpost compact` reads them"
+        f"snapshot {snapshot.number} has the records up to {snapshot.looked_at:%Y-%m-%d %H:%M:%S}"
+        " UTC: later records are not in this answer; `shardpost compact` reads them"
     )
 
 
@@ -111,19 +110,21 @@ def pruned(snapshot: Snapshot) -> str | None:
     if snapshot.history_from is None:
         return None
     at = f"{snapshot.history_from:%Y-%m-%d %H:%M} UTC"
-    return f"records before {at} that later ones superseded were pruned (SHARDPOST_HISTORY_DAYS)"
+    return f"superseded records before {at} were pruned (SHARDPOST_HISTORY_DAYS)"
 
 
 # What begins so is a query for DataFusion's parser, whatever follows, and one statement is all that
 # it takes: so nothing is written, and no file is read that is not one of the tables.
 _QUERY = re.compile(r"[\s(]*(SELECT|WITH|VALUES)\b", re.IGNORECASE | re.ASCII)
-_ONE_QUERY = "expected one query that begins with SELECT, WITH or VALUES: tables are only read"
+_ONE_QUERY = (
+    "expected one query that begins with SELECT, WITH or VALUES, since tables are read-only"
+)
 _SEVERAL_OR_WRITING = re.compile(r"only supports a single SQL statement|\(?Query INSERT")
 _NO_TABLE = re.compile(r"table '(?:datafusion\.public\.)?(.*)' not found")
 _NO_FUNCTION = re.compile(r"No function matches .*")  # before it, it asks for a bug report
 _IS_TEXT = (
-    "; amounts are text, as they were written: CAST(amount AS DOUBLE), or AS DECIMAL(38, 9)"
-    " where each digit counts"
+    "; amounts are text as written: use CAST(amount AS DOUBLE), or AS DECIMAL(38, 9) if each"
+    " digit counts"
 )
 _EVERY = replace(SNAPSHOTS, name="every_snapshot", folder=SNAPSHOTS.path)
 
@@ -149,7 +150,9 @@ def ask(
     except DeltaError as error:
         raise UsageError(f"sql: {_why_not(error, others)}") from None
     if not found.schema.names:
-        raise UsageError("sql: expected a query that returns columns, found one without any")
+        raise UsageError(
+            "sql: expected a query that returns columns, found a query without columns"
+        )
     return pa.RecordBatchReader.from_batches(found.schema, _reported(found))
 
 

@@ -49,7 +49,7 @@ class Fate:
     def __str__(self) -> str:
         match self.kind:
             case FateKind.TAKEN:
-                return f"in effect since snapshot {self.snapshot}: the latest of its key"
+                return f"in effect since snapshot {self.snapshot}: the latest record of its key"
             case FateKind.SUPERSEDED:
                 by = self.by or "compact --reconcile, which closed its key"
                 return f"read in snapshot {self.snapshot}, superseded by {by}"

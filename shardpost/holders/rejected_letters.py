@@ -167,7 +167,8 @@ class _Sending:
             self._installation.kafka,
             f"{topic}/rejected/{tables}",
             may_write=partial(guards.require_owner, self._installation),
-            fenced=f"fenced: a newer compaction sends rejected records to {topic}; this one stops",
+            fenced=f"fenced: a newer compaction sends rejected records to {topic}; this"
+            " compaction stops",
             failed=f"{topic}: could not send rejected records ({{reason}}); the next compaction"
             " sends them",
             **producer_config(self._config) | queue_config(largest_batch(self._config)),
@@ -185,8 +186,8 @@ class _Sending:
         known = committed_sent(offset)
         if known is None:
             log.warning(
-                "%s: what is committed for it is not ours: sending all after snapshot %d again; a"
-                " letter that was sent is the same",
+                "%s: its committed position is not ours: sending all after snapshot %d again;"
+                " letters already sent do not change",
                 *(place, sent),
             )
             return _Sent(sent)
@@ -194,7 +195,7 @@ class _Sending:
         if not of.is_in(runs_of(self._installation.tables, self._snapshot)):
             log.warning(
                 "%s: letters of snapshot %d were sent, but it is not in these tables (they were"
-                " restored): sending all after snapshot %d; a letter that was sent is the same",
+                " restored): sending all after snapshot %d; letters already sent do not change",
                 *(self._topic, of.number, sent),
             )
             return _Sent(sent)

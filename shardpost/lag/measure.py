@@ -93,7 +93,7 @@ def own_positions(
             with table_errors():
                 found += positions()
         except ShardpostError as error:
-            problems.append(f"how far {name} has read is not known: {error}")
+            problems.append(f"the committed offsets of {name} are unknown: {error}")
     return found
 
 

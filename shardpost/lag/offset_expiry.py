@@ -156,7 +156,8 @@ def offset_expiry(
         return {}
     if not partitions:
         problems.append(
-            f"when groups' offsets expire is not known: requires permission Read on {OFFSETS_TOPIC}"
+            "it is unknown when groups' offsets expire: requires permission Read on"
+            f" {OFFSETS_TOPIC}"
         )
         return {}
     try:
@@ -164,14 +165,14 @@ def offset_expiry(
         commits, is_whole = _read(kafka, empty, partitions)
     except (KafkaException, ShardpostError) as error:
         why = error.args[0].str() if isinstance(error, KafkaException) else error
-        problems.append(f"when groups' offsets expire is not known: {why}")
+        problems.append(f"it is unknown when groups' offsets expire: {why}")
         return {}
     empty = [group for group in empty if not commits.has_streams_members(group.name)]
     found = {group.name: _of_group(group, commits, retention_ms) for group in empty}
     missing = [group.name for group in empty if len(found[group.name]) < len(group.committed)]
     if missing:
-        part = "" if is_whole else f" (of {OFFSETS_TOPIC} only the newest offsets were read)"
-        problems.append(f"when offsets of {', '.join(missing)} expire is not known{part}")
+        part = "" if is_whole else f" (only the newest offsets of {OFFSETS_TOPIC} were read)"
+        problems.append(f"it is unknown when offsets of {', '.join(missing)} expire{part}")
     return found
 
 

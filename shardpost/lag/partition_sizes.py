@@ -112,7 +112,7 @@ def _not_known(text: str) -> ShardpostError:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if "Exception: " in line]
     reason = (told or lines or ["no reason given"])[-1]
-    return ShardpostError(f"the sizes of partitions are not known: {reason}")
+    return ShardpostError(f"the sizes of partitions are unknown: {reason}")
 
 
 # The fastest growth within these spans counts, seconds.
@@ -148,11 +148,11 @@ def with_sizes(
     try:
         sizes = partition_sizes(kafka, limited)
     except ShardpostError as error:
-        problems.append(f"{error}; what retention.bytes deletes is left out")
+        problems.append(f"{error}; deletion by retention.bytes is left out")
         return dict(partitions)
     if missing := limited.keys() - sizes.keys():
         named = ", ".join(map(str, sorted(missing)))
-        problems.append(f"the sizes of {named}, and so what retention.bytes deletes of them")
+        problems.append(f"the sizes of {named}, and so the effect of retention.bytes on them")
     growth = _growth(kafka, limited, now_ms, measured)
     known = {
         at: replace(found, size=sizes.get(at), growth=growth[at]) for at, found in limited.items()

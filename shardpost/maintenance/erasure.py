@@ -32,8 +32,8 @@ from shardpost.weekly_email.week_state import WeekState, compacted_ledger
 from shardpost.wording import counted
 
 STAYS = (
-    "that a mail of a week was sent to it, was not, or may have been: in the ledger, under the hash"
-    " of its id, so that nobody mails it again for that week",
+    "whether a week's mail was sent to it: in the ledger, under the hash of its id, so that it is"
+    " not mailed again for that week",
     "its positions: in the topics and tables of positions and holders, as trading records under its"
     " id; they hold no name and no address",
     "counts of clients: in frozen_weeks and closed_weeks",
@@ -45,21 +45,21 @@ def others(kafka: Kafka, client: str) -> tuple[str, ...]:
     topic = kafka.topic
     return (
         f"topic {topic('clients')}: its owner writes a tombstone (key {client}, null value), then"
-        " `shardpost compact`; until then Kafka has name and address, and so has whatever is made"
-        " of the topic anew",
-        f"topic {topic('weekly-emails')}: Kafka removes the records that were replaced when it"
-        " compacts the topic",
+        " `shardpost compact`; until then Kafka has its name and address, and anything rebuilt"
+        " from the topic has them, too",
+        f"topic {topic('weekly-emails')}: Kafka removes the replaced records when it compacts the"
+        " topic",
         f"topics {topic('dead-letters')}, {topic('retries')}, {topic('parking-lot')}: values and"
-        " errors of its letters, until they are resolved and compacted: `shardpost letters list`;"
-        " an open one that is retried or parked brings them back: discard it first",
+        " errors of its letters, until they are resolved and compacted: `shardpost letters"
+        " list`; an open letter that is retried or parked brings them back: discard it first",
         f"topic {topic('decisions')}: decisions about its mails, under its id, for a year",
         "tables: `shardpost tables maintain` removes the files of older snapshots, and bounds of"
         " names and addresses in the tables' logs, from an hour after this on (of dead_letters from"
         " a day on); the DAG maintain_tables does it weekly",
-        "homes of other machines (projections of the ledger): reasons that name its address, until"
-        " somebody asks there for its shard, or for 30 days",
+        "homes of other machines (projections of the ledger): reasons with its address, until its"
+        " shard is read there, or for 30 days",
         "records under another key than its id, or none",
-        "logs, backups, the mail server, and the mails that it has got",
+        "logs, backups, the mail server, and the mails it received",
     )
 
 
@@ -111,7 +111,11 @@ class ErasedClient:
         is_found = self.audiences or self.ledger or tables or left or self.postponed
         return [
             f"{shown(self.client)}: from now on {self.name}",
-            *([] if is_found else ["nothing was found: is the id right, or was it erased before?"]),
+            *(
+                []
+                if is_found
+                else ["nothing was found: check the id; the client may have been erased before"]
+            ),
             f"{verb} from audiences (name, address, holdings): {_named(self.audiences)}",
             f"{verb} from the ledger (id, reasons): {_named(self.ledger)}",
             f"{verb} from tables (name, address, values and errors of records):"
@@ -122,7 +126,7 @@ class ErasedClient:
                 for table, count in left.items()
             ),
             *(f"stays: {what}" for what in STAYS),
-            *(f"to be done by others: {what}" for what in self.others),
+            *(f"left to others: {what}" for what in self.others),
         ]
 
 

@@ -157,7 +157,7 @@ def _thinned(installation: Installation, planned: Plan, now: datetime) -> Plan:
     try:
         _drop(installation.tables, planned)
     except ShardpostError as error:
-        log.warning("%s: retrying after removing what no snapshot needs", error)
+        log.warning("%s: retrying after removing files that no snapshot needs", error)
         without = plan(installation, now, thin=False)
         _remove_files(installation.tables, without)
         try:

@@ -77,8 +77,8 @@ def needed_paths(
         newest = storage.opened(tables, table, at)
     if live != {*table_log.sizes_of(newest)}:
         raise ShardpostError(
-            f"{table.path}: by its log, version {at} has {counted(len(live), 'file')}, which"
-            " are not the files of the opened table"
+            f"{table.path}: the log has {counted(len(live), 'file')} for version {at}, which"
+            " differ from the files of the opened table"
         )
     return needed.end()
 
@@ -198,8 +198,8 @@ def _pinned(installation: Installation, now: datetime) -> tuple[dict[int, str], 
     try:
         noted = noted_snapshots(installation)
     except ShardpostError as error:
-        return {}, f"Kafka did not say which ones it stores: {error}"
-    return dict.fromkeys(noted, "Kafka stores it as published or sent") | pinned, None
+        return {}, f"it is unknown which snapshots Kafka stores: {error}"
+    return dict.fromkeys(noted, "stored in Kafka as published or sent") | pinned, None
 
 
 def _of_view(tables: Tables, folder: Folder, now: datetime) -> TablePlan | None:

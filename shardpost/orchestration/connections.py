@@ -52,12 +52,12 @@ def task_installation(*, mails: bool = False) -> Installation:
     used = found()
     for one in used:
         if one.variables:
-            log.info("%s: as the connection %s says", one.kind.subject, one.kind.connection)
+            log.info("%s: from the connection %s", one.kind.subject, one.kind.connection)
     if mails and not any(one.counts for one in used if one.kind.connection == "smtp_default"):
         raise ShardpostError(
             "no mail server: expected SHARDPOST_SMTP_HOST in the environment, or the connection"
-            " smtp_default, which may be there while the secrets backend does not answer; an empty"
-            " SHARDPOST_SMTP_HOST in the environment means the mail sink of `shardpost up`"
+            " smtp_default (it may exist while the secrets backend does not answer); an empty"
+            " SHARDPOST_SMTP_HOST in the environment selects the mail sink of `shardpost up`"
         )
     return Installation(settings_of(used))
 
@@ -150,7 +150,7 @@ def _of_kafka(connection: Any) -> dict[str, str]:
     if "oauth_cb" in extra:
         raise UsageError(
             "connection kafka_default: oauth_cb is a function, which Spark's client cannot call:"
-            " expected a login by sasl.mechanisms, or sasl.oauthbearer.method=oidc"
+            " expected a login with sasl.mechanisms, or sasl.oauthbearer.method=oidc"
         )
     client = {
         client_variable(name): _text(value)
@@ -171,8 +171,8 @@ def _of_smtp(connection: Any) -> dict[str, str]:
         raise UsageError("connection smtp_default: expected a host")
     if extra.get("auth_type", "basic") != "basic" or extra.get("ssl_context") == "none":
         raise UsageError(
-            "connection smtp_default: expected a login by user and password (auth_type basic), and"
-            " no ssl_context `none`: certificates are always verified"
+            "connection smtp_default: expected a login with user and password (auth_type basic),"
+            " and no ssl_context `none`: certificates are always verified"
         )
     tls = "tls" if not extra.get("disable_ssl") else "starttls"
     if tls == "starttls" and extra.get("disable_tls"):

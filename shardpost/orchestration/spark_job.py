@@ -104,7 +104,7 @@ class SparkJob(SparkSubmitOperator):
                 self._require_success(error, result)
             except (
                 BaseException
-            ):  # its time is over; Airflow asks to kill it when its folder is gone
+            ):  # its time limit is reached; Airflow asks to kill it when its folder is gone
                 self.on_kill()
                 raise
             finally:
@@ -164,8 +164,8 @@ class SparkJob(SparkSubmitOperator):
         if connection["deploy_mode"] not in (None, "client"):
             raise UsageError(
                 f"connection {self._conn_id}: expected the deploy-mode client, found"
-                f" {connection['deploy_mode']!r}: the result and the end of a job are its driver's,"
-                " which runs beside the task"
+                f" {connection['deploy_mode']!r}: the driver, which has a job's result and exit"
+                " code, must run beside the task"
             )
         return str(connection["master"])
 

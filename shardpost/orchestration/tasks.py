@@ -81,7 +81,7 @@ def say_that_it_is_tried_again(context: Context) -> None:
     task = context["ti"]
     close_all_groups(log)
     attempt = f"attempt {task.try_number} of {task.max_tries + 1}"
-    log.warning("%s failed, and Airflow tries again: %s", attempt, _why(context))
+    log.warning("%s failed, and Airflow retries: %s", attempt, _why(context))
 
 
 def alert(context: Context) -> None:
@@ -100,7 +100,7 @@ def alert(context: Context) -> None:
     subject, source = _task_subject(context), REPORTED
     if is_refused and is_manual:
         subject, source = f"{subject} {task.run_id}", EVENT
-    meaning = "what that run had to do is not done"
+    meaning = "the work of that run is not done"
     _report(Condition(TASK_FAILED, subject, Severity.RISK, line, meaning, source), line)
     close_all_groups(log)
     log.error("failed: %s", why)
@@ -121,7 +121,7 @@ def end_alert(context: Context) -> None:
     try:
         resolve(_installation_of_callback(), is_over, datetime.now(UTC))
     except ShardpostError as error:
-        log.warning("whether an alert about this task is over could not be told: %s", error)
+        log.warning("cannot report whether an alert about this task is over: %s", error)
 
 
 def _task_subject(context: Context) -> str:
@@ -137,7 +137,7 @@ def alert_of_attention(context: Context, lines: Sequence[str]) -> None:
     task = context["ti"]
     for line in lines:
         log.warning(line)
-    what, meaning = some_of(lines, MOST_NAMED, "; "), "a person has to look at what this run left"
+    what, meaning = some_of(lines, MOST_NAMED, "; "), "the result of this run needs a person"
     subject = f"{task.dag_id} {task.run_id} {task.task_id}"
     line = f"{task.dag_id} {task.run_id} needs attention: {what}"
     _report(Condition(NEEDS_A_PERSON, subject, Severity.RISK, what, meaning, EVENT), line)
@@ -148,7 +148,7 @@ def _why(context: Context) -> str:
         case None:
             return "it was killed or marked failed"
         case AirflowTaskTimeout():
-            return f"it took longer than {context['ti'].task.execution_timeout}, and was stopped"
+            return f"it took longer than {context['ti'].task.execution_timeout} and was stopped"
         case str() | AirflowException() | ShardpostError() as known if str(known):
             return " ".join(str(known).split())
         case error:
@@ -167,7 +167,7 @@ def _installation_of_callback() -> Installation:
     try:
         return Installation(settings_of(found()))
     except Exception:
-        log.warning("the connections cannot be used for this alert: it goes by the settings")
+        log.warning("the connections cannot be used for this alert, so the settings are used")
         return opened()
 
 

@@ -86,7 +86,7 @@ def _require_header(path: Path, header: _Row) -> None:
         if _columns(header, mark) >= {*COLUMNS}:
             raise ShardpostError(
                 f"{path}: line {header.line}: expected commas between the columns, found {what}:"
-                " write it again with commas, and with points in decimals"
+                " export it with commas, and with points in decimals"
             )
     if not _columns(header, ",") & {*COLUMNS}:
         expected = f"a header with {', '.join(COLUMNS)}, and no title or `sep=` above it"
@@ -116,7 +116,7 @@ def _csv_rows(path: Path, file: TextIOWrapper) -> Iterator[_Row]:
         lines = []
     if lines:
         begins = number - len(lines) + 1
-        raise wrong(path, begins, "a quote that is closed", f"none up to line {number}: {lines[0]}")
+        raise wrong(path, begins, "a closing quote", f"none up to line {number}: {lines[0]}")
 
 
 def _marked(path: Path, row: _Row) -> list[str]:
@@ -161,7 +161,7 @@ def wrong(path: Path, line: int, expected: str, found: str) -> ShardpostError:
     """Return the error of a line that is not as it must be."""
     return ShardpostError(
         f"{path}: line {line}: expected {expected}, found {quoted(found)}: the list may have been"
-        " cut or garbled, so nothing is imported: write it again"
+        " cut or garbled, so nothing is imported: export it again"
     )
 
 

@@ -45,8 +45,8 @@ def find_source(
         raise UsageError(f"expected a file, a folder or a JDBC URL, found {text!r}")
     if "://" in text.removeprefix(FILE):
         raise UsageError(
-            f"{text.partition(':')[0]}://…: expected a file or a folder of this machine, or a JDBC"
-            " URL: nothing else is tested; copy the list here"
+            f"{text.partition(':')[0]}://…: expected a file or a folder of this machine, or a"
+            " JDBC URL: other sources are not supported; copy the list here"
         )
     given = unquote(text.removeprefix(FILE)) if text.startswith(FILE) else text
     path = Path(given).expanduser().absolute()
@@ -60,8 +60,8 @@ def _format(where: Path, files: list[Path], given: str | None) -> Format:
     if len(found) == 1 and (only := found.pop()):
         return only
     raise UsageError(
-        f"{where}: expected names that end in .csv, .json, .jsonl, .ndjson or .parquet, all of one"
-        " kind: say --format csv, json or parquet"
+        f"{where}: expected names that end in .csv, .json, .jsonl, .ndjson or .parquet, all of"
+        " one kind: use --format csv, json or parquet"
     )
 
 
@@ -77,7 +77,7 @@ def files_of(path: Path) -> list[Path]:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     if not found:
-        raise UsageError(f"{path}: expected files in this folder, found none")
+        raise UsageError(f"{path}: expected files in this folder, found an empty folder")
     for one in found:
         _require_name(one)
     return [_readable(one) for one in found]
@@ -94,8 +94,8 @@ def _is_mark(path: Path) -> bool:
 def _require_name(path: Path) -> None:
     if path.name.startswith(("_", ".")):
         raise UsageError(
-            f"{path}: names that begin with _ or a dot are of files that are not finished: rename"
-            " it, or move it away if it is not of the list"
+            f"{path}: names that begin with _ or a dot mark unfinished files: rename it, or move"
+            " it away if it is not part of the list"
         )
 
 
@@ -106,7 +106,7 @@ def _readable(path: Path) -> Path:
             " files up, or give that folder"
         )
     if not path.is_file():
-        what = "a link to none, a pipe or a device"
+        what = "a broken link, a pipe or a device"
         raise UsageError(f"{path}: expected a file, found {what}: write the list to a file")
     suffix = path.suffix
     if suffix.lower() in COMPRESSED and suffix != GZIP:

@@ -64,14 +64,16 @@ class ListReader:
                     self.rows += part.num_rows
                     yield part
             except (OSError, EOFError, zlib.error) as error:
-                kind = f"is no whole file of {GZIP}" if path.suffix == GZIP else "cannot be opened"
+                kind = (
+                    f"is not a complete {GZIP} file" if path.suffix == GZIP else "cannot be opened"
+                )
                 raise ShardpostError(
                     f"{path}: cannot be read: {path.name} {kind} ({error}): write it again"
                 ) from None
             if self._is_empty and len(self.paths) > 1:
                 raise ShardpostError(f"{path}: expected rows, found an empty file: remove it")
         if _stamps(self.source) != self._before:
-            raise ShardpostError(f"{self.source}: it was changed meanwhile: run it again")
+            raise ShardpostError(f"{self.source}: changed while it was read: run it again")
 
     def begin(self, path: Path, form: str, columns: Iterable[SourceColumn]) -> None:
         """Note what the first file has; ShardpostError if another one has something else."""
@@ -80,7 +82,7 @@ class ListReader:
             self.form, self.columns = form, [*columns]
         if form != self.form:
             raise ShardpostError(
-                f"{path}: expected what {self.paths[0]} has, {quoted(self.form)}, found"
+                f"{path}: expected {quoted(self.form)} as in {self.paths[0]}, found"
                 f" {quoted(form)}: write all files of a list alike"
             )
 
@@ -181,7 +183,7 @@ def _parsed(path: Path, number: int, text: str) -> Any:
             path, number + error.lineno - 1, f"{error.msg.removesuffix(' at')}: {near}"
         ) from None
     except UnicodeEncodeError:
-        raise _no_json(path, number, f"half of a surrogate pair: {text}") from None
+        raise _no_json(path, number, f"a lone surrogate: {text}") from None
     except (ValueError, RecursionError) as error:
         raise _no_json(path, number, f"{error}: {text}") from None
     return found
@@ -195,7 +197,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _none(constant: str) -> None:
-    raise ValueError(f"{constant}, which is no JSON")
+    raise ValueError(f"{constant}, which is not JSON")
 
 
 _JSON = json.JSONDecoder(
@@ -236,8 +238,8 @@ def _parquet(reader: ListReader, path: Path) -> "Iterator[pa.Table]":
     except pa.ArrowException as error:
         reason = single_line(str(error), 2 * MOST_QUOTED)
         raise ShardpostError(
-            f"{path}: cannot be read: {path.name} is not a Parquet file, or not a whole one"
-            f" ({reason}): write it again"
+            f"{path}: cannot be read: {path.name} is not a complete Parquet file ({reason}):"
+            " write it again"
         ) from None
 
 

@@ -87,10 +87,10 @@ class ImportWriter:
             installation.kafka,
             f"{self._topic}/import",
             may_write=partial(guards.require_owner, installation),
-            fenced=f"fenced: another import into {self._topic} has taken over; this one stops."
+            fenced=f"fenced: another import into {self._topic} has taken over; this import stops."
             " Run it again to see what is left",
-            failed=f"{self._topic}: cannot be written ({{reason}}): run the import again, which"
-            " writes what is left",
+            failed=f"{self._topic}: cannot write to it ({{reason}}): run the import again to"
+            " write the rest",
             **producer_config(config) | queue_config(largest_batch(config)),
         )
         self._count = 0
@@ -139,9 +139,9 @@ class ImportWriter:
                 if (HEADER, import_id) not in headers_of(message):
                     done = counted(self._count, "record is", "records are")
                     raise ShardpostError(
-                        f"{partition.at(message.offset() or 0)}: another program has written to it"
-                        f" since the list was compared; {done} written, the rest is not: run"
-                        " `shardpost compact`, and then the import again"
+                        f"{partition.at(message.offset() or 0)}: another program has written to"
+                        f" it since the list was compared; {done} written, but not the rest: run"
+                        " `shardpost compact`, then the import again"
                     )
             known[number] = end
         step("import batch in its transaction")

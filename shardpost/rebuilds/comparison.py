@@ -257,7 +257,7 @@ def _why_not(table: Table, view: Snapshot) -> str | None:
         return f"snapshot {view.number} has no table {table.name}"
     if table.contacts and not view.has_contacts:
         return (
-            f"a client was erased in snapshot {view.erased_in}: contacts of before, as of snapshot"
-            f" {view.number}, are not read any more"
+            f"a client was erased in snapshot {view.erased_in}: older contacts, as of snapshot"
+            f" {view.number}, are no longer read"
         )
     return None

@@ -163,8 +163,8 @@ def require_none(tables: Tables, what: str) -> None:
     """Raise ShardpostError while the tables of a rebuild are beside those in use."""
     if rebuild := registry.current(tables):
         raise ShardpostError(
-            f"{what}: not while the tables of rebuild {rebuild.number} are beside those in use:"
-            " drop them with `shardpost rebuild drop`"
+            f"{what}: not possible while rebuild {rebuild.number} has tables beside those in"
+            " use: drop them with `shardpost rebuild drop`"
         )
 
 
@@ -187,9 +187,9 @@ def erase_standby_contact(installation: Installation, client: str) -> dict[str, 
     rebuild, standby, newest, own = found
     if own and rebuild.state is State.BUILDING:
         raise ShardpostError(
-            f"rebuild {rebuild.number} is being built of snapshot {rebuild.pinned}, which may have"
-            " its contact: continue it with `shardpost rebuild start` and the same options, or"
-            " `shardpost rebuild drop`; then erase again"
+            f"rebuild {rebuild.number} is being built from snapshot {rebuild.pinned}, which may"
+            " contain its contact: continue it with `shardpost rebuild start` and the same"
+            " options, or `shardpost rebuild drop`; then erase again"
         )
     rewrites, counts = find_contact(installation, standby, client, own)
     if not rewrites:

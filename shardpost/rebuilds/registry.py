@@ -59,7 +59,7 @@ def require_current(tables: Tables, number: int | None = None) -> Rebuild:
         raise ShardpostError("there is no rebuild: start one with `shardpost rebuild start`")
     if number not in (None, rebuild.number):
         raise ShardpostError(
-            f"expected rebuild {number}, found {rebuild.number}: the other one was dropped"
+            f"expected rebuild {number}, found {rebuild.number}: rebuild {number} was dropped"
         )
     return rebuild
 

@@ -63,8 +63,9 @@ def _require_decoder(rebuild: Rebuild, standing: Standing) -> None:
     begun_ = rebuild.progress.units or standing is Standing.READY
     if begun_ and {*HISTORIES} <= {*rebuild.tables} and rebuild.candidate.decoder != decoder_id():
         raise ShardpostError(
-            f"rebuild {rebuild.number} is {standing}, and its records were decoded by other code"
-            f" than is installed now: {_ADVICE[standing] if standing is Standing.READY else _DROP}"
+            f"rebuild {rebuild.number} is {standing}, but its records were decoded by different"
+            " code than is installed now:"
+            f" {_ADVICE[standing] if standing is Standing.READY else _DROP}"
         )
 
 
@@ -101,7 +102,7 @@ def _new(tables: Tables, request: RebuildRequest, last: Snapshot, country: str) 
         candidate=candidate,
     )
     registry.insert(tables, made)
-    log.info("rebuild %d of snapshot %d: %s", number, last.number, ", ".join(folders.values()))
+    log.info("rebuild %d from snapshot %d: %s", number, last.number, ", ".join(folders.values()))
     if last.history_from:
         at_minute = f"{last.history_from:%Y-%m-%d %H:%M} UTC"
         log.info("pruned up to %s: a stricter decoder may leave a key without a record", at_minute)
@@ -160,7 +161,7 @@ def _swap(request: RebuildRequest, installation: Installation) -> JobResult:
                     said = {"difference": difference.as_json(), "refused": refused}
                     return NEEDS_ATTENTION, _result(tables, rebuild) | said
             record_killed(installation, rebuild, last)
-            step("publish what is left")
+            step("publish the rest")
             # Rows of the standby tables may have any number up to that of `last`: none is news.
             publish_and_send(installation, last, mark=True)
             last, rebuild, count = swap_tables(installation, rebuild, last, standby)
@@ -184,8 +185,7 @@ def _require(request: RebuildRequest, rebuild: Rebuild, last: Snapshot) -> None:
         if standing is Standing.BUILDING:
             advice = "continue it with `shardpost rebuild start` and the same options"
         raise ShardpostError(
-            f"rebuild {rebuild.number}: expected one that is {expected}, found one that is"
-            f" {standing}: {advice}"
+            f"rebuild {rebuild.number}: expected it to be {expected}, found it {standing}: {advice}"
         )
     if request.compared is not None and (last.rebuilt_in or 0) > request.compared:
         raise ShardpostError(
@@ -212,8 +212,8 @@ def top_up_waiting(installation: Installation) -> None:
         log.info("the tables of the rebuild were not topped up: %s", error.holder)
     except ShardpostError as error:
         log.warning(
-            "the tables of the rebuild were not topped up: %s; those in use are complete, and the"
-            " next compaction, `shardpost rebuild diff` or `swap` tries again",
+            "the tables of the rebuild were not topped up: %s; the tables in use are complete,"
+            " and the next compaction, `shardpost rebuild diff` or `swap` retries",
             first_line(error),
         )
 

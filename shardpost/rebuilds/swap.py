@@ -99,7 +99,7 @@ def swap_tables(
     """
     if standby.number != last.number:
         raise ShardpostError(
-            f"tables not in use are of snapshot {standby.number}, expected {last.number}: run again"
+            f"tables not in use: expected snapshot {last.number}, found {standby.number}: run again"
         )
     run = str(uuid.uuid4())
     standby = replace(standby, tables=restored_tables(installation.tables, standby))

@@ -137,7 +137,7 @@ class AirflowApi:
         if response.is_client_error and _detail(response) is None:
             raise ShardpostError(
                 f"{method} {response.url}: expected an answer of Airflow's REST API, found"
-                f" {response.status_code} {_shown(response)!r}: something else answers there; see"
+                f" {response.status_code} {_shown(response)!r}: another server answers there; see"
                 " SHARDPOST_AIRFLOW_URL"
             )
         return response
@@ -156,7 +156,7 @@ def log_in(
             raise _unreachable(address, error) from None
         if response.is_error:
             raise ShardpostError(
-                f"Airflow at {address} rejects the login of user {user!r}, or something else"
+                f"Airflow at {address} rejects the login of user {user!r}, or another server"
                 f" answers there: {response.status_code} {_shown(response)!r}"
             )
         with _understood("POST", "/auth/token"):
@@ -186,7 +186,7 @@ def _understood(method: str, path: str) -> Iterator[None]:
         yield
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise ShardpostError(
-            f"Airflow: {method} {path}: expected an answer of its REST API, found another one"
+            f"Airflow: {method} {path}: expected an answer of its REST API, found an invalid one"
             f" ({type(error).__name__}: {error}): see SHARDPOST_AIRFLOW_URL"
         ) from None
 
@@ -282,8 +282,8 @@ def connected(login: AirflowLogin) -> Iterator[AirflowRuns]:
     url, user, password = login.airflow_url, login.airflow_user, login.airflow_password
     if url is None or user is None or password is None:
         raise UsageError(
-            "no Airflow to start runs in: expected SHARDPOST_AIRFLOW_URL, SHARDPOST_AIRFLOW_USER"
-            " and SHARDPOST_AIRFLOW_PASSWORD"
+            "no Airflow to start runs: set SHARDPOST_AIRFLOW_URL, SHARDPOST_AIRFLOW_USER and"
+            " SHARDPOST_AIRFLOW_PASSWORD"
         )
     with ExitStack() as opened:
         try:

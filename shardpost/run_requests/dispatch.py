@@ -188,7 +188,7 @@ class PartitionDispatch:
             lost = f"{self._requests.at(committed)} to {low - 1}"
             self._counts.lost.append(lost)
             text = f"Kafka deleted run requests before they were read: {lost}"
-            meaning = "what these asked for did not run, and who asked was told nothing"
+            meaning = "the requested runs did not start, and their requesters got no answer"
             loss = Condition(REQUESTS_LOST, lost, Severity.LOSS, text, meaning, EVENT)
             # Before an offset is committed behind what nobody will read.
             notifier.report(self._installation, loss, self._rules.now)
@@ -271,7 +271,7 @@ class PartitionDispatch:
                     yield self._decision_on(request, about, Kind.REFUSED, rejection, value)
                     continue
                 self._counts.started += 1
-            log.info("%s: run %s of %s is started", command.key, command.run_id, command.dag)
+            log.info("%s: started run %s of %s", command.key, command.run_id, command.dag)
             yield self._command_record(self._commands.mark_started(command))
 
     def _command_record(self, command: Command) -> Outgoing:

@@ -119,7 +119,7 @@ def release(
                 f"no requested run is active under key {key}: see `shardpost runs list`"
             )
         if run_id not in (None, entry.command.run_id):
-            found = f"expected run {run_id}, found {entry.command.run_id}, which came since"
+            found = f"expected run {run_id}, found the newer run {entry.command.run_id}"
             raise ShardpostError(f"key {key}: {found}: nothing was released")
         decision = Decision(key.encode(), Kind.RELEASED, who, now, why)
         tombstone = request_topics.release_record(

@@ -35,8 +35,9 @@ def partitions(kafka: Kafka) -> int:
     if counts[requests] != counts[commands]:
         raise ShardpostError(
             f"{requests} has {counted(counts[requests], 'partition')} and {commands}"
-            f" {counts[commands]}, expected the same number: a key's requests and its command"
-            " belong in the same partition. Let all runs end, then delete and recreate both topics"
+            f" {counts[commands]}, expected the same number: a key's requests and its command must"
+            " be in the same partition. Wait until all runs have ended, then delete and recreate"
+            " both topics"
         )
     return counts[requests]
 
@@ -67,7 +68,8 @@ class CommandWriter:
             installation.kafka,
             transactional_id,
             may_write=partial(guards.require_owner, installation),
-            fenced=f"fenced: a newer dispatch has taken over {transactional_id}; this one stops",
+            fenced=f"fenced: a newer dispatch has taken over {transactional_id}; this dispatch"
+            " stops",
             failed=f"{transactional_id}: the transaction failed ({{reason}}); run it again",
         )
         self._reader = installation.kafka.consumer(GROUP)

@@ -52,7 +52,7 @@ def _write(kafka: Kafka, spec: TopicSpec, topic: str, partitions: int) -> int:
         f"starter/{topic}",
         may_write=anyone,  # before there is an owner
         fenced=f"fenced: another process writes the initial records of {topic}",
-        failed=f"topic {topic}: its initial records cannot be written ({{reason}})",
+        failed=f"topic {topic}: cannot write its initial records ({{reason}})",
     )
     records = [
         Outgoing(topic, key.encode(), json.dumps(value).encode(), [])
@@ -176,8 +176,8 @@ def _await_changes(installation: Installation) -> None:
         if time.monotonic() > deadline:
             said = "; ".join(f"{one.topic}: {', '.join(map(str, one.changes))}" for one in left)
             raise ShardpostError(
-                f"Kafka at {installation.kafka.bootstrap} took the changes and does not show them"
-                f" after {installation.kafka.timeout:g} s: {said}"
+                f"Kafka at {installation.kafka.bootstrap} accepted the changes but does not show"
+                f" them after {installation.kafka.timeout:g} s: {said}"
             )
         time.sleep(POLL_SECONDS)
 

@@ -42,8 +42,8 @@ GROUP = "shardpost-owner"
 # Kafka takes metadata of 4096 bytes, and JSON needs up to 6 for a character.
 LONGEST = 250
 TAKE_OVER = (
-    "If that one is never to publish again, take over with `shardpost compact --take-over`: it is"
-    " refused from then on"
+    "If that home should never publish again, take over with `shardpost compact --take-over`: it"
+    " is refused from then on"
 )
 
 
@@ -86,9 +86,9 @@ def require_owner(installation: Installation) -> tuple[Owner | None, Owner | Non
     own, known = this_installation(installation), owner(installation.kafka)
     if known is not None and (own is None or own.tables != known.tables):
         raise NotOwnerError(
-            f"topic {installation.kafka.topic('share-holders')} belongs to the home {known.home} on"
-            f" {known.host}, and this is {installation.files.home} on {socket.gethostname()}, with"
-            " other tables: nothing is written to Kafka. Work in that home"
+            f"topic {installation.kafka.topic('share-holders')} belongs to the home {known.home}"
+            f" on {known.host}, but this is {installation.files.home} on {socket.gethostname()},"
+            " with other tables: nothing is written to Kafka. Work in that home"
             f" (SHARDPOST_HOME={known.home}). {TAKE_OVER}"
         )
     return known, own
@@ -104,9 +104,9 @@ def require_owner_to_begin(installation: Installation) -> None:
     counts = partition_counts(installation.kafka, [], if_there=[_place(installation.kafka).topic])
     if offsets.partitions_with_records(installation.kafka, counts):
         raise NotOwnerError(
-            f"topic {installation.kafka.topic('share-holders')} has records, and"
-            f" {installation.tables.root} has no snapshot: another installation has published"
-            f" them. Work in its home (SHARDPOST_HOME). {TAKE_OVER}"
+            f"topic {installation.kafka.topic('share-holders')} has records, but"
+            f" {installation.tables.root} has no snapshot: another installation published them."
+            f" Work in its home (SHARDPOST_HOME). {TAKE_OVER}"
         )
 
 
@@ -138,7 +138,7 @@ class StoreTopic(TopicMark):
         """Refuse a topic of which Kafka may delete the last record of a key."""
         if self.cleanup_policy != "compact":
             raise ShardpostError(
-                f"topic {self.name}: expected cleanup.policy=compact and nothing else, found"
+                f"topic {self.name}: expected cleanup.policy=compact only, found"
                 f" {self.cleanup_policy!r}: Kafka deletes records that are needed. Set it with"
                 f" `kafka-configs.sh --alter --entity-type topics --entity-name {self.name}"
                 " --add-config cleanup.policy=compact`"
@@ -177,8 +177,8 @@ def inspect_stores(
         if before and (lost := store.lost_since(before)):
             file = SharedFile(installation.files, f"stores/{store.name}.json")
             raise ShardpostError(
-                f"topic {store.name}: {lost}. What it held is lost. If that is intended, remove"
-                f" {file}: then it is taken as it is now"
+                f"topic {store.name}: {lost}. Its former records are lost. If this is intended,"
+                f" remove {file} to accept the topic as it is now"
             )
     return [(store, known[store.name]) for store in found]
 

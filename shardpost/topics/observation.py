@@ -90,9 +90,9 @@ def require_cluster(kafka: Kafka, file: TopicsFile, cluster: Cluster) -> None:
     """Refuse a cluster that the file of topics is not meant for."""
     if file.cluster_id is not None and file.cluster_id != cluster.id:
         raise ShardpostError(
-            f"Kafka at {kafka.bootstrap}: expected the cluster {file.cluster_id}, which"
-            f" SHARDPOST_TOPICS_FILE is for, found {cluster.id}: correct"
-            " SHARDPOST_BOOTSTRAP_SERVERS or SHARDPOST_TOPICS_FILE"
+            f"Kafka at {kafka.bootstrap}: expected the cluster {file.cluster_id}, the one of"
+            f" SHARDPOST_TOPICS_FILE, found {cluster.id}: correct SHARDPOST_BOOTSTRAP_SERVERS or"
+            " SHARDPOST_TOPICS_FILE"
         )
 
 

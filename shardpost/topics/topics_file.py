@@ -38,7 +38,7 @@ Place = tuple[int | str, ...]
 def _values(node: yaml.Node, seen: set[int]) -> Any:
     """Return a node as maps, lists and texts; MarkedYAMLError for what would be misread."""
     if id(node) in seen:
-        problem = "an alias (`*`), which is not taken"
+        problem = "an alias (`*`), which is not supported"
         raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
     seen.add(id(node))
     if isinstance(node, yaml.ScalarNode):
@@ -49,7 +49,7 @@ def _values(node: yaml.Node, seen: set[int]) -> Any:
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode) or key.value in found:
             is_name = isinstance(key, yaml.ScalarNode)
-            problem = f"{key.value!r} is there twice" if is_name else "a list or a map as a name"
+            problem = f"{key.value!r} appears twice" if is_name else "a list or a map as a name"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
         found[key.value] = _values(value, seen)
     return found
@@ -186,7 +186,7 @@ def _expected(error: ErrorDetails, place: Place) -> str:
     match error["type"]:
         case "extra_forbidden":
             model = {"topics": Overrides, "own_topics": OwnTopic}.get(str(place[0]), TopicsFile)
-            return f"expected no such name here{meant(str(place[-1]), model.model_fields)}"
+            return f"unknown name{meant(str(place[-1]), model.model_fields)}"
         case "literal_error":
             said = meant(str(error["input"]), get_args(TopicName))
             return f"expected one of {error['ctx']['expected']}{found}{said}"

@@ -115,7 +115,7 @@ def check_topics(installation: Installation, now: datetime) -> Iterator[DoctorFi
             yield make(f"topic {one.topic}", f"{one.setting}={one.found}", expects, one.fix)
     yield from (unknown(f"topic {one.topic}", one.why) for one in cluster.unknown)
     if not wrong and not cluster.unknown:
-        said = f"all {len(expected)} are there, as declared"
+        said = f"all {len(expected)} exist as declared"
         counts = {one.name: len(cluster.topics[one.name].partitions) for one in expected}
         other = [
             name for name, count in counts.items() if count != installation.settings.partitions
@@ -123,7 +123,7 @@ def check_topics(installation: Installation, now: datetime) -> Iterator[DoctorFi
         if other:
             said += (
                 f"; {len(other)} of them were created with another number of partitions than"
-                f" SHARDPOST_PARTITIONS={installation.settings.partitions}, which is for new"
+                f" SHARDPOST_PARTITIONS={installation.settings.partitions}, which applies to new"
                 f" topics: {other[0]} has {counts[other[0]]}"
             )
         yield ok("topics", said)
@@ -230,7 +230,7 @@ def check_version(kafka: Kafka) -> DoctorFinding:
     try:
         level = broker_level(kafka.config(), kafka.timeout)
     except (OSError, ValueError) as problem:
-        return unknown(name, f"cannot be asked: {problem}")
+        return unknown(name, f"no answer: {problem}")
     return judge_version(None if level is None else release(level))
 
 

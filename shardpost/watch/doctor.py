@@ -94,7 +94,7 @@ def _started(
             found.append(refused(name, problem))
         except OSError as problem:
             cure = "run it as the user who runs Shardpost, and see that the disk works"
-            found.append(error(name, str(problem), "files that can be read", cure))
+            found.append(error(name, str(problem), "readable files", cure))
         except Exception as problem:
             said = f"the check failed: {type(problem).__name__}: {problem}"
             found.append(warning(name, said, "the check to finish", "report it as a bug"))

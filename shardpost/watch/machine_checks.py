@@ -98,7 +98,7 @@ def check_jars() -> DoctorFinding:
     try:
         return ok("jars", f"{len(jars_of('broker'))} of the broker, {spark}")
     except ShardpostError:  # `shardpost up` says so, too
-        return ok("jars", f"{spark}; none of a broker, so none can be started here")
+        return ok("jars", f"{spark}; no jars of a broker, so no broker can be started here")
 
 
 def check_disks(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
@@ -231,9 +231,11 @@ def check_lock(lock: Held, now: datetime) -> DoctorFinding:
         found += ", which is stopped"
         return warning(name, found, "a running process", f"kill -CONT {pid} (or -KILL)")
     if not lock.is_renewed:
-        found += ", which does not renew it: it is slow, stopped, cut off from the store, or gone"
-        cure = f"none: the next run takes it over; if pid {pid}{where} is there, see what it does"
-        return warning(name, found, "a lock that is renewed, or free", cure)
+        found += (
+            ", which does not renew it: it is slow, stopped, disconnected from the store, or gone"
+        )
+        cure = f"none: the next run takes it over; if pid {pid}{where} exists, see what it does"
+        return warning(name, found, "a lock that is renewed or free", cure)
     if now - lock.since > HELD_FOR_LONG:
         cure = f"see what it does (ps -p {pid} -o args{where}), and if it is stuck: kill {pid}"
         return warning(name, found, f"at most {duration_text(HELD_FOR_LONG)}", cure)

@@ -184,9 +184,9 @@ def collect_runs(installation: Installation, now: datetime) -> Observations:
     for entry, command in entries:
         if now - entry.at > RUNS_WITHIN:
             text = (
-                f"{command.run_id or 'a run that is not known yet'}, accepted"
-                f" {entry.at:%Y-%m-%d %H:%M:%S} UTC, has not ended: expected"
-                f" within {duration_text(RUNS_WITHIN)}; `shardpost runs list` has all"
+                f"{command.run_id or 'a run not known yet'}, accepted"
+                f" {entry.at:%Y-%m-%d %H:%M:%S} UTC, has not ended: expected within"
+                f" {duration_text(RUNS_WITHIN)}; `shardpost runs list` has all"
             )
             found.report(conditions.RUN_AGE, entry.key, text)
     return found
@@ -245,7 +245,7 @@ def collect_letters(installation: Installation, now: datetime) -> Observations:
     parked = [step for step in letters if step.state is LetterState.PARKED]
     for origin, number in sorted(Counter(step.origin_topic or "" for step in parked).items()):
         which = f"{counted(number, 'parked dead letter')} of {origin or 'an unknown topic'}"
-        text = f"{which}: expected none"
+        text = f"{which}: they need a person"
         found.report(conditions.LETTERS_PARKED, origin, text)
     return found
 
@@ -331,7 +331,7 @@ def _collect_week(
         return found
     if unknown := document["unknown"]:
         which = counted(len(unknown), "client")
-        text = f"it is not known whether {which} got the e-mail"
+        text = f"it is unknown whether {which} got the e-mail"
         named = f"{text}: {some_of(unknown, MOST_NAMED)}"
         found.report(conditions.EMAILS_UNKNOWN, str(week), named, text)
     limits = installation.values(MailLimits)
@@ -347,8 +347,8 @@ def _collect_week(
         since = f"{frozen.frozen_at:%Y-%m-%d %H:%M} UTC"
         text = (
             f"{counts['open']} of {sum(counts.values())} clients are not mailed yet since the"
-            f" freeze of {since}, and no run is sending: expected none after"
-            f" {duration_text(EMAILS_WITHIN)}; `shardpost email --week {week}` goes on"
+            f" freeze of {since}, and no run is sending: expected all to be mailed within"
+            f" {duration_text(EMAILS_WITHIN)}; `shardpost email --week {week}` continues"
         )
         found.report(conditions.EMAILS_OPEN, str(week), text)
     return found

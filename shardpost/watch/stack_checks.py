@@ -87,9 +87,9 @@ def check_unsubscribe_link(installation: Installation) -> Iterator[DoctorFinding
     if installation.values(SenderSettings).can_be_forged:
         yield warning(
             "unsubscribe link",
-            "SHARDPOST_UNSUBSCRIBE_URL names the client, and has no {token}: whoever knows or"
-            " guesses the id of a client unsubscribes it",
-            "a link with {token}, which nobody can make for another client",
+            "SHARDPOST_UNSUBSCRIBE_URL names the client, and has no {token}: anybody who knows or"
+            " guesses a client's id can unsubscribe it",
+            "a link with {token}, which cannot be made for another client",
             "set SHARDPOST_UNSUBSCRIBE_SECRET, and put {token} into the URL: docs/weekly-email.md",
         )
 
@@ -106,12 +106,15 @@ def check_connections(installation: Installation, _now: datetime) -> Iterator[Do
     Of another Airflow than the embedded one, where this environment has its configuration.
     """
     if installation.settings.airflow_url is None:
-        said = "DAGs of the embedded Airflow go by the settings, and for Spark by spark_default"
+        said = (
+            "DAGs of the embedded Airflow use the settings, and for Spark the connection"
+            " spark_default"
+        )
         yield ok("connections", said)
         return
     counting = _counting()
     if isinstance(counting, str):
-        logs = "the log of each task says which of its connections count"
+        logs = "the log of each task shows which connections it uses"
         yield unknown("connections", f"not known here ({counting}): {logs}")
         return
     ours = {
@@ -122,9 +125,9 @@ def check_connections(installation: Installation, _now: datetime) -> Iterator[Do
         variable, own = ours.get(connection, ("", address))
         name = f"connection {connection}"
         if own == address:
-            yield ok(name, f"DAGs go by {by}: {address}")
+            yield ok(name, f"DAGs use {by}: {address}")
             continue
-        found = f"DAGs go by {by}: {address}; commands here go to {own}"
+        found = f"DAGs use {by}: {address}; commands here use {own}"
         yield warning(name, found, "one address", f"set {variable} for commands, too")
 
 

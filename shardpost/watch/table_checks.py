@@ -48,7 +48,7 @@ def check_alerts(installation: Installation, now: datetime) -> Iterator[DoctorFi
         yield error("alerts", found, "channels that work", "correct it; shardpost alerts test")
     else:
         names = ", ".join(channel.name for channel in known)
-        yield ok("alerts", names or f"no channel (SHARDPOST_ALERTS): {LOG} alone has them")
+        yield ok("alerts", names or f"no channel (SHARDPOST_ALERTS): they are only in {LOG}")
     with suppress(TableFormError), table_errors():  # that is a finding of `check_snapshot`
         yield _count_firing(history.list_firing(installation.tables), now)
 
@@ -69,7 +69,7 @@ def check_snapshot(installation: Installation, now: datetime) -> Iterator[Doctor
     """Check the newest snapshot, and whether the last run of a job was refused."""
     for job, one in refused_runs.refusals(installation.files, now).items():
         broken = conditions.refused(job, one.why)
-        expected = f"a run that is not refused, as that of {one.at:%Y-%m-%d %H:%M} UTC was"
+        expected = f"a run that is not refused, unlike that of {one.at:%Y-%m-%d %H:%M} UTC"
         name = broken.subject or "compaction"
         yield error(name, one.why, expected, f"docs/runbook.md, {broken.rule}")
     try:
@@ -111,15 +111,15 @@ def check_snapshot(installation: Installation, now: datetime) -> Iterator[Doctor
 def check_freshness(snapshot: Snapshot, now: datetime, most: timedelta) -> DoctorFinding:
     """Check when the inputs were last read to their ends."""
     if snapshot.is_ahead(now):
-        found = f"number {snapshot.number}, looked at {snapshot.looked_at:%Y-%m-%d %H:%M} UTC"
-        expected = "a time before now: a clock was ahead, or this one is behind"
+        found = f"number {snapshot.number}, inputs read at {snapshot.looked_at:%Y-%m-%d %H:%M} UTC"
+        expected = "a time before now: a clock was ahead, or this clock is behind"
         return error("snapshot", found, expected, f"correct the clock (`date -u`), then {COMPACT}")
     if snapshot.looked_at == NEVER:
         found = f"number {snapshot.number}, inputs never read to their ends"
         expected = "inputs that can be read to their ends (see `inputs`)"
         return error("snapshot", found, expected, COMPACT)
     age = now - snapshot.looked_at
-    found = f"number {snapshot.number}, looked at {duration_text(age)} ago"
+    found = f"number {snapshot.number}, inputs read {duration_text(age)} ago"
     if age > TOMBSTONES_KEPT:
         expected = (
             f"at most {duration_text(TOMBSTONES_KEPT)}: tombstones may be lost unread after that"
@@ -173,7 +173,7 @@ def table_problem(tables: Tables, table: Table, version: int) -> str | None:
 
 def _unreadable(tables: Tables, problems: list[str]) -> DoctorFinding:
     cure = f"restore {tables.root} from a backup: docs/operations.md"
-    return error("tables", some_of(problems, 1), "tables that can be read", cure)
+    return error("tables", some_of(problems, 1), "readable tables", cure)
 
 
 # So long, tables beside those in use may wait without a word: they take disk for as long.
@@ -196,6 +196,6 @@ def _hints_of_rebuild(found: Rebuild, now: datetime) -> Iterator[str]:
         yield f": {found.progress.summary()}"
         idle = now - found.changed_at
         if idle > WITHOUT_PROGRESS:
-            yield f"; no progress for {duration_text(idle)}: `shardpost rebuild start` goes on"
+            yield f"; no progress for {duration_text(idle)}: `shardpost rebuild start` continues"
     elif now - found.started_at > OPEN_FOR:
         yield "; its tables take disk until `shardpost rebuild drop`: `shardpost tables list`"

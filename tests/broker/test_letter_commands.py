@@ -90,7 +90,7 @@ def test_filters_canary_and_discard_take_no_other(ready: Settings, shardpost: Co
     left = sorted((key or b"").decode() for key in live(ready, ready.topic("parking-lot")))
     assert shardpost.json("letters", "discard", "--canary", "2")["letters"] == 2
     output = shardpost("letters", "discard", "--canary", "9")
-    planned = "5 would be discarded; to do exactly this, add --apply --up-to "
+    planned = "5 would be discarded; to apply exactly this, add --apply --up-to "
     assert output.splitlines()[-1].startswith(planned)
     assert shardpost.json("letters", "discard", "--id", left[0], *why)["done"] == 1
     assert sorted((k or b"").decode() for k in live(ready, ready.topic("parking-lot"))) == left[1:]
@@ -125,7 +125,7 @@ def test_an_edited_value_is_sent_and_recorded_as_such(
     value = tmp_path / "value"
     value.write_bytes(b"mended \xff")
     edit = ("letters", "redrive", "--value", str(value))
-    assert "--value is for one letter" in shardpost.refused(*edit, code=2)
+    assert "--value applies to one letter" in shardpost.refused(*edit, code=2)
     large = tmp_path / "large"
     large.write_bytes(b"x" * (VALUE_BYTES + 1))
     mended = ("--id", "positions-0-1", "--apply", "--why", "a typo")

@@ -45,7 +45,7 @@ def test_a_run_is_asked_for_seen_in_conflict_and_released(
         on = f"runs/key?key={KEY}"
         page.send(on, "runs/release", 400, key=KEY, why="  ")
         other_run = page.send(on, "runs/release", 503, run="another", why="it hangs")
-        assert f"expected run another, found {started}, which came since" in other_run
+        assert f"expected run another, found the newer run {started}" in other_run
         said = page.send(on, "runs/release", key=KEY, why="it hangs")
         assert f"released: {KEY}; run {started}" in said
         assert "The next request with this key runs" in page.get("runs/key", key=KEY)

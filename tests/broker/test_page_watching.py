@@ -68,7 +68,7 @@ def test_alerts_are_shown_silenced_and_told_again_on_record(
         assert page.json("alerts")[-1]["silenced_by"] == "anna"
         assert "1 alert silenced" in page.get("")
         said = page.send(on, "alerts/unsilence", key=key, why="we do not")
-        assert "not silenced any more" in said
+        assert "no longer silenced" in said
         assert page.csv("alerts")[0].startswith('"alert","severity","since"')
         assert "no alert gone is firing" in page.get("alerts/one", 404, key="gone")
     found = [(one.about, one.kind, one.who, one.why) for one, _ in decisions.list_all(ready)]

@@ -107,7 +107,7 @@ def test_with_airflow_down_commands_are_committed_and_started_later(
 
 
 REFUSED = {
-    "unknown": (request(dag="no_such_dag"), "may not be requested, only compact_positions"),
+    "unknown": (request(dag="no_such_dag"), "cannot be requested, only compact_positions"),
     "path": (request(dag="../variables"), "may not be requested"),
     "missing": (request(dag="sweep_dead_letters"), "Airflow has no DAG sweep_dead_letters"),
     "paused": (request(dag="compact_positions"), "DAG compact_positions is paused in Airflow"),
@@ -245,7 +245,7 @@ def test_a_request_that_nobody_dispatches_is_reported_at_the_deadline(
     monkeypatch.setattr(runs, "WAIT_SECONDS", 0.1)
     line = command.refused(*asked("--wait"), code=1)
     assert f"{askable.topic('run-requests')}[0]@0 is not processed yet after 0.1 s" in line
-    assert "the request stays in its topic" in line
+    assert "the request remains in its topic" in line
     assert run(askable).issued == 1
 
 

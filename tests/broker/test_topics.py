@@ -174,11 +174,11 @@ def test_what_may_lose_records_is_left_alone_with_its_reason_and_command(
     own = declaring(settings, "topics: {clients: {partitions: 8, replication_factor: 2}}")
     said = {one.plan.topic: one.as_text() for one in apply_topics(installed(own))}
     for what in ("cleanup.policy is delete, expected compact", "partitions is 2, expected 8"):
-        assert f"left alone: {what}" in said[clients]
+        assert f"not changed: {what}" in said[clients]
     assert f"--entity-name {clients} --add-config cleanup.policy=compact`" in said[clients]
-    assert "left alone: replication.factor is 1, expected 2" in said[clients]
+    assert "not changed: replication.factor is 1, expected 2" in said[clients]
     assert "kafka-reassign-partitions.sh" in said[clients]
-    assert "left alone: cleanup.policy is compact, expected delete" in said[requests]
+    assert "not changed: cleanup.policy is compact, expected delete" in said[requests]
     assert config_of(own, clients)["cleanup.policy"] == "delete"
     assert config_of(own, requests)["cleanup.policy"] == "compact"
     assert partition_counts(installed(own).kafka, [clients]) == {clients: 2}
@@ -234,10 +234,10 @@ def test_groups_of_former_homes_are_listed_and_deleted_once_that_is_confirmed(
     kept = group_of(own.tables)
     commit(settings, (former, here, 1), (others, elsewhere, 1), (kept, here, 1))
     shardpost = CommandLineHere(settings.environ())
-    listed = f"{former}: left by a former installation; --apply deletes it\n"
+    listed = f"{former}: left from a former installation; --apply deletes it\n"
     assert shardpost("topics", "groups") == listed
     assert shardpost.json("topics", "groups", "--apply") == {"groups": [former], "deleted": True}
-    assert shardpost("topics", "groups") == "none is left\n"
+    assert shardpost("topics", "groups") == "nothing is left\n"
     left = {
         group.name for group in groups(installed(settings).kafka, (former, others, kept)).groups
     }

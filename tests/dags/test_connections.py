@@ -201,7 +201,7 @@ def test_a_task_takes_a_connection_of_airflows_database_and_says_so(
         with create_session() as session:
             session.query(Connection).filter_by(conn_id="kafka_default").delete()
     assert seen == ["b4.example:9092"]
-    assert "Kafka: as the connection kafka_default says" in caplog.messages
+    assert "Kafka: from the connection kafka_default" in caplog.messages
 
 
 def test_a_job_has_the_connections_in_its_environment_and_not_in_its_arguments(
@@ -253,12 +253,11 @@ def test_the_doctor_says_what_counts_for_dags_and_where_commands_go_elsewhere(
     of_kafka, of_mail = check_connections(installed(known), datetime.now(UTC))
     assert (of_kafka.check, of_kafka.state) == ("connection kafka_default", "warning")
     assert of_kafka.found == (
-        "DAGs go by kafka_default: b1.example:9093,b2.example:9093; commands here go to"
-        " 127.0.0.1:9092"
+        "DAGs use kafka_default: b1.example:9093,b2.example:9093; commands here use 127.0.0.1:9092"
     )
     assert (of_mail.state, of_mail.found) == (
         "ok",
-        "DAGs go by SHARDPOST_SMTP_HOST: mail.example:2525",
+        "DAGs use SHARDPOST_SMTP_HOST: mail.example:2525",
     )
     kafka(monkeypatch)
     [of_all] = check_connections(installed(known), datetime.now(UTC))

@@ -11,7 +11,7 @@ from shardpost.maintenance import maintain as module
 from shardpost.maintenance.model.plan import Plan
 from tests.dags.conftest import read_back
 
-UNKNOWN = "Kafka did not say which ones it stores: it does not answer"
+UNKNOWN = "it is unknown which snapshots Kafka stores: it does not answer"
 
 
 @pytest.fixture

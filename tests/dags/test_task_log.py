@@ -82,7 +82,7 @@ def failed(why: str, *, attempt: int | None = None) -> str:
     """Return the last line of an attempt that failed."""
     if attempt is None:
         return f"ERROR failed: {why}"
-    return f"WARNING attempt {attempt} of 2 failed, and Airflow tries again: {why}"
+    return f"WARNING attempt {attempt} of 2 failed, and Airflow retries: {why}"
 
 
 def test_what_the_request_of_a_job_refuses_is_the_last_line_and_starts_nothing(
@@ -160,7 +160,7 @@ def test_an_error_that_nobody_has_foreseen_shows_its_traceback_and_ends_in_one_l
 
 def test_a_task_that_takes_too_long_says_so() -> None:
     [first, last] = [attempt[-1] for attempt in seen("takes_too_long")]
-    why = "it took longer than 0:00:00.200000, and was stopped"
+    why = "it took longer than 0:00:00.200000 and was stopped"
     assert (first, last) == (failed(why, attempt=1), failed(why))
 
 

@@ -121,4 +121,4 @@ def test_a_request_becomes_a_run_of_the_wheel_by_connections_alone(
         eventually(lambda: shardpost.json("runs", "list") == [], "its key is not free")
     assert shardpost.json("holders") == {"client1": ["1", "3"], "client2": ["4"]}
     logs = "".join(path.read_text() for path in (tmp_path / "scheduler").rglob("*.log"))
-    assert "Kafka: as the connection kafka_default says" in logs
+    assert "Kafka: from the connection kafka_default" in logs

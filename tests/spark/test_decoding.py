@@ -183,7 +183,7 @@ def test_the_id_of_a_client_is_not_blank(spark: SparkSession) -> None:
     values = [json.dumps({"Client": one, **fields}, ensure_ascii=False).encode() for one in ids]
     found = judge(spark, POSITION_FIELDS, [(b" ", value) for value in values])
     assert [kind for kind, _ in found] == ["rejected"] * len(BLANK) + ["upsert"] * 2
-    assert found[2] == ("rejected", 'expected text that is not blank for Client, found "\xa0"')
+    assert found[2] == ("rejected", 'expected non-blank text for Client, found "\xa0"')
     keys: list[tuple[bytes | None, bytes | None]] = [
         *((one.encode(), b'{"Subscribed":true}') for one in ids),
         (b" ", None),
@@ -191,7 +191,7 @@ def test_the_id_of_a_client_is_not_blank(spark: SparkSession) -> None:
     kinds = ["rejected"] * len(BLANK) + ["upsert"] * 2 + ["rejected"]
     found = judge(spark, CLIENT_FIELDS, keys)
     assert [kind for kind, _ in found] == kinds
-    assert found[1] == ("rejected", "expected a key that is not blank, found blanks alone")
+    assert found[1] == ("rejected", "expected a non-blank key, found only blanks")
 
 
 def test_a_record_needs_a_key(spark: SparkSession) -> None:

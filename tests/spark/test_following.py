@@ -96,7 +96,7 @@ def test_each_turn_takes_what_has_come_and_publishes_it(
     assert (
         document["following"]["turns"] == len(snapshots.list_all(installed(settings).tables)) == 4
     )
-    assert document["following"]["ended"] == "it was asked to stop"
+    assert document["following"]["ended"] == "a stop was requested"
     assert following.following(installed(settings).files, datetime.now(UTC)) is None
 
 
@@ -231,7 +231,7 @@ def test_a_second_one_takes_over_while_records_come_and_a_sigterm_ends_it(
             follows(settings, fold, second)
             second.process.send_signal(signal.SIGTERM)
             done = second.end()
-    assert done["following"]["ended"] == "it was asked to stop"
+    assert done["following"]["ended"] == "a stop was requested"
     agree(settings, fold)
     assert following.following(installed(settings).files, datetime.now(UTC)) is None
 

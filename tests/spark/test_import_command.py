@@ -47,7 +47,7 @@ def test_plan_apply_and_again(world: Settings, shardpost: CommandLine, tmp_path:
     path = csv_of(tmp_path / "list.csv", [*listed, row("neu", "client2")])
     planned = shardpost("import", str(path))
     assert "new              1  such as neu" in planned
-    _, _, to_do = planned.partition("2 records would be written; to do exactly this, add ")
+    _, _, to_do = planned.partition("2 records would be written; to apply exactly this, add ")
     exactly = to_do.splitlines()[0].split()
     assert exactly[:2] == ["--apply", "--up-to"]
     done = shardpost.json("import", str(path), *exactly, "--why", "a new feed", "--by", "Ann")
@@ -118,7 +118,7 @@ def test_lists_that_cannot_be_read_are_said_in_one_line(
 ) -> None:
     junk = tmp_path / "junk.parquet"
     junk.touch()
-    assert "is not a Parquet file" in shardpost.refused("import", str(junk), code=1)
+    assert "is not a complete Parquet file" in shardpost.refused("import", str(junk), code=1)
     few = tmp_path / "few.csv"
     few.write_text("PositionId,Client\n1,c\n")
     assert "Ticker is missing" in shardpost.refused("import", str(few), code=1)
@@ -133,7 +133,7 @@ def test_a_list_that_is_cut_or_garbled_closes_nothing(
     whole = path.read_bytes()
     apply = ("import", str(path), "--apply", "--max-closed", "100%")
     path.write_bytes(whole.replace(b"\n7,client1", b'\n7,"client1'))
-    assert "line 9: expected a quote that is closed" in shardpost.refused(*apply, code=1)
+    assert "line 9: expected a closing quote" in shardpost.refused(*apply, code=1)
     path.write_bytes(whole[:-12])
     assert "line 21: expected a line break" in shardpost.refused(*apply, code=1)
     path.write_bytes(whole)

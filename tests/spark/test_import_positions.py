@@ -325,8 +325,8 @@ def test_too_many_closings_and_lists_that_may_lack_rows_are_refused(
     for apply in drawn([False, True]):
         result = run_import(settings, without_one, code=3, apply=apply)
         assert result["refused"] == (
-            "1 of 10 open positions would close (10%), more than 5%: if they are to be closed,"
-            " allow it with --max-closed 10%"
+            "1 of 10 open positions would close (10%), more than 5%: if this is intended, allow"
+            " it with --max-closed 10%"
         )
     nameless = csv_of(tmp_path / "nameless.csv", [*TEN[:9], row("", "client1")])
     refused = run_import(settings, nameless, code=3, max_closed=1.0)["refused"]

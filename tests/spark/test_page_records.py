@@ -83,7 +83,7 @@ def test_records_of_positions_are_told_what_became_of_them(
 
     assert found[sent["first"]] == f"read in snapshot 1, superseded by {at('second')}"
     assert found[sent["second"]] == f"read in snapshot 1, superseded by {at('closing')}"
-    assert found[sent["closing"]] == "in effect since snapshot 2: the latest of its key"
+    assert found[sent["closing"]] == "in effect since snapshot 2: the latest record of its key"
     assert found[sent["bad"]].startswith("rejected in snapshot 1: ")
     by = "`shardpost compact`, or the DAG compact_positions"
     assert found[sent["unread"]] == f"not read yet: the next compaction reads it ({by})"
@@ -104,7 +104,7 @@ def test_letters_and_retries_are_told_their_life(page: PageClient, story: Settin
     letters = _by_place(page, story.topic("dead-letters"))
     assert {one["became"] for one in letters.values()} == {"its letter is waiting now"}
     [retry] = _by_place(page, story.topic("retries")).values()
-    assert retry["became"].startswith("in effect since snapshot 2: the latest of its key")
+    assert retry["became"].startswith("in effect since snapshot 2: the latest record of its key")
 
 
 def test_holders_and_the_ledger_are_told_in_their_words(page: PageClient, story: Settings) -> None:

@@ -43,7 +43,7 @@ BUILDING = [
 ]
 TOPPING_UP = ["top-up position_events", "share_holders", "top-up fold", "topped up"]
 BEFORE_SWAP = [
-    *("publish what is left", "holders that differ", "newly rejected"),
+    *("publish the rest", "holders that differ", "newly rejected"),
     *("leave tables", "commit snapshot"),
 ]
 COMMITTED = ["swapped", "on record", "publish the difference"]

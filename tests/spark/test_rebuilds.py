@@ -393,7 +393,7 @@ def test_from_kafka_what_it_holds_no_more_is_named(
     assert [future.result(30) for future in gone.values()]
     result = start(settings, source=Source.KAFKA)
     assert f"{topic}[{low}]: offsets 0 to {end - 1}" in result["missing"]
-    assert f"topic {topic}: {end} of 10 records that were read" in result["missing"]
+    assert f"topic {topic}: {end} of 10 records read" in result["missing"]
     found = diff(settings)
     assert found.positions.only_old == found.positions.different > 0
     rebuild = registry.require_current(installed(settings).tables)
@@ -457,7 +457,7 @@ def test_from_kafka_what_was_read_keeps_its_order_and_a_topic_that_is_replaced_i
     dropping.drop(installed(settings), "me", "a test")
     hook = at_step(monkeypatch, build)
     hook("rebuilt share_holders", lambda: recreate_topic(settings, topic, 8))
-    for often in ("while the tables were built of it: drop them", "Rebuild from the history"):
+    for often in ("while the tables were built from it: drop them", "Rebuild from the history"):
         with pytest.raises(ShardpostError, match=f"{topic}: expected the id .*{often}"):
             start(settings, source=Source.KAFKA)
     newest = snapshots.current(installed(settings).tables)

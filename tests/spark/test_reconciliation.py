@@ -261,7 +261,7 @@ def test_a_tombstone_that_went_behind_an_undecodable_record_is_refused_and_then_
 
     found = run(settings, reconcile=True, code=3)
     assert (found["uncertain"], found["uncertain_keys"]) == (1, {topic: ["U1"]})
-    assert f"{topic}: key U1 is left as it is" in caplog.text
+    assert f"{topic}: key U1 is left unchanged" in caplog.text
     assert held(settings) == {"client1": ["U1", "U2"]}
 
     produce(settings, [position("U3", "client2", "NASDAQ")])

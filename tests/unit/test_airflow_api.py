@@ -43,7 +43,7 @@ def test_an_error_that_is_not_airflows_says_nothing_about_runs(
 
 
 def test_a_path_that_another_server_does_not_have_is_no_deleted_run() -> None:
-    with pytest.raises(ShardpostError, match="something else answers there"):
+    with pytest.raises(ShardpostError, match="another server answers there"):
         api(httpx.Response(404, json={"detail": "Not Found"})).run("d", "r")
 
 

@@ -269,7 +269,7 @@ def test_text_from_outside_makes_no_line_of_its_own() -> None:
 
 
 def test_no_message_of_nothing() -> None:
-    with pytest.raises(ValueError, match="expected alerts"):
+    with pytest.raises(ValueError, match="expected at least one alert"):
         message_of([], "#")
 
 

@@ -42,7 +42,7 @@ def fail(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseE
         ),
         (
             OSError(errno.EACCES, os.strerror(errno.EACCES), "/x"),
-            "cannot write /x: Permission denied; let",
+            "cannot write /x: Permission denied; give",
         ),
         (OSError(errno.EIO, "broken"), "internal error: OSError: [Errno 5] broken; traceback in /"),
         (KeyboardInterrupt(), "interrupted"),
@@ -73,7 +73,7 @@ def test_an_internal_error_is_one_line_where_no_file_can_be_written(
 ) -> None:
     (tmp_path / "logs").touch()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-    said = "internal error: RuntimeError: unexpected; its traceback cannot be written"
+    said = "internal error: RuntimeError: unexpected; the traceback cannot be written"
     assert fail(RuntimeError("unexpected")).endswith(said)
 
 

@@ -96,7 +96,7 @@ def test_what_needs_a_person_is_told_on_standard_error(compact: Compact) -> None
     code, _, err = compact("--reconcile", code=3, uncertain=2, open_transactions=[hidden])
     assert code == 3
     assert "2 keys may have lost records" in err
-    assert "open transaction at positions[1]@7: what comes after it is not read yet" in err
+    assert "open transaction at positions[1]@7: later records are not read yet" in err
 
 
 def fail(error: Exception) -> Callable[..., None]:
@@ -139,11 +139,11 @@ def test_any_other_error_stays_as_it_is(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--every", "2s"], "--for and --every: expected --follow with them, found none"),
-        (["--for", "0s"], "--for and --every: expected --follow with them, found none"),
-        (["--follow", "--for", "0s"], "--for: expected more than no time, found 0"),
-        (["--follow", "--every", "0s"], "--every: expected more than no time, found 0"),
-        (["--follow", "--reconcile"], "--reconcile: expected without --follow"),
+        (["--every", "2s"], "--for and --every need --follow"),
+        (["--for", "0s"], "--for and --every need --follow"),
+        (["--follow", "--for", "0s"], "--for: expected a time above 0, found 0"),
+        (["--follow", "--every", "0s"], "--every: expected a time above 0, found 0"),
+        (["--follow", "--reconcile"], "--reconcile cannot be used with --follow"),
     ],
 )
 def test_how_to_follow_is_refused_where_it_says_nothing(

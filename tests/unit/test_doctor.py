@@ -191,7 +191,9 @@ def test_an_image_without_the_embedded_broker_lacks_nothing(
     folder = tmp_path / "spark"
     folder.mkdir()
     (folder / "kafka-clients.jar").touch()
-    assert check_jars() == ok("jars", "1 of Spark; none of a broker, so none can be started here")
+    assert check_jars() == ok(
+        "jars", "1 of Spark; no jars of a broker, so no broker can be started here"
+    )
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def alerts(settings: Settings) -> list[tuple[str, str]]:
 def test_a_refused_alert_url_is_an_error_that_shows_no_secret_and_what_fires_is_counted(
     settings: Settings,
 ) -> None:
-    none = "no channel (SHARDPOST_ALERTS): alerts.log alone has them"
+    none = "no channel (SHARDPOST_ALERTS): they are only in alerts.log"
     assert alerts(settings) == [("ok", none), ("ok", "0 firing")]
     refused = settings.model_copy(update={"alerts": "nonsense://hush-hush json://localhost/x"})
     (state, said), _ = alerts(refused)
@@ -103,8 +103,8 @@ def test_topics_that_were_created_with_another_number_of_partitions_are_named(
         settings = kafka.settings.model_copy(update={"partitions": partitions})
         return found(settings, "topics").found
 
-    assert said(2).endswith("are there, as declared")
-    assert "SHARDPOST_PARTITIONS=4, which is for new topics: " in said(4)
+    assert said(2).endswith("exist as declared")
+    assert "SHARDPOST_PARTITIONS=4, which applies to new topics: " in said(4)
     assert said(4).endswith(" has 2")
 
 
@@ -245,7 +245,7 @@ def test_one_that_is_built_without_progress_or_open_for_long_is_named(
     assert line.startswith("2 is building, begun ")
     assert "no progress" not in line
     [line] = said(beside, hours=7)
-    assert "no progress for 7 h: `shardpost rebuild start` goes on" in line
+    assert "no progress for 7 h: `shardpost rebuild start` continues" in line
     beside.build()
     assert "take disk" not in said(beside, days=6)[0]
     assert "2 is ready" in said(beside, days=8)[0]

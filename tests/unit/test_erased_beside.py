@@ -151,10 +151,11 @@ def test_contacts_of_before_it_are_not_compared_with_those_after_a_swap_and_that
         assert {*found.not_compared} == {"clients", "rejected"}
         assert (found.as_json()["clients"], found.is_none) == (None, True)
         why = (
-            "a client was erased in snapshot 4: contacts of before, as of snapshot 2, are not read"
+            "a client was erased in snapshot 4: older contacts, as of snapshot 2, are no longer"
+            " read"
         )
-        assert f"contacts: not compared: {why} any more" in found.lines()
-        assert f"- rejected records: not compared: {why} any more" in question(3, found)
+        assert f"contacts: not compared: {why}" in found.lines()
+        assert f"- rejected records: not compared: {why}" in question(3, found)
         maintain(installed(at), after_an_hour())
     beside.swap()  # a rollback finds what it needs
     assert NAME_OF_WHO not in contacts(at, snapshots.current(installed(at).tables))
@@ -187,7 +188,8 @@ def test_while_they_are_built_it_is_postponed(at: Settings, beside: AgedRebuilds
     beside.build(crash="tables")
     result = erased(at)
     assert (
-        "rebuild 2 is being built of snapshot 2, which may have its" in result.postponed["tables"]
+        "rebuild 2 is being built from snapshot 2, which may contain its"
+        in result.postponed["tables"]
     )
     assert list(decisions.list_all(at)) == []
     assert NAME_OF_WHO in contacts(at, snapshots.current(installed(at).tables))

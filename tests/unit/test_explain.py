@@ -201,7 +201,7 @@ def test_a_correction_that_comes_too_late_has_no_effect() -> None:
     assert [row[2] for row in explained("client2", batch)] == ["positions@1"]
     assert explained("client1", batch) == [
         ("1", "not counted", "positions@1", "it is client2's"),
-        ("1", "no effect", "retries@2", "positions[0]@1 wins, not this"),
+        ("1", "no effect", "retries@2", "positions[0]@1 is newer and wins"),
     ]
     closed = Batch([reject("1", 1), close("1", 2), retry(late, origin=1)], [US])
     assert explained("client1", closed)[0] == ("1", "not counted", "positions@1", "it is closed")

@@ -116,7 +116,7 @@ def test_while_it_waits_it_says_that_it_is_there(
     assert len(set(noted)) == 3
 
 
-ENDED = r"^following ended \(it was asked to stop\); for 0 s it could not compact: "
+ENDED = r"^following ended \(a stop was requested\); for 0 s it could not compact: "
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_it_ends_when_its_time_is_over(kafka: MemoryKafka, monkeypatch: pytest.M
     turns = turns_of(kafka, nothing, nothing)
     code, document = turns.follow(monkeypatch, CompactionRequest(), until=datetime.now(UTC))
     assert (code, len(turns.asked)) == (0, 1)
-    assert document["following"]["ended"] == "its time is over"
+    assert document["following"]["ended"] == "its time limit is reached"
 
 
 def test_it_ends_when_the_code_has_changed(

@@ -81,7 +81,7 @@ def test_another_home_is_refused_until_it_takes_over_and_then_the_first_one_is(
     compact(kafka)
     line = CommandLineHere(other.settings.environ()).refused("compact", code=1)
     assert f"topic share-holders belongs to the home {kafka.settings.home} on " in line
-    assert f"SHARDPOST_HOME={kafka.settings.home}). If that one is never" in line
+    assert f"SHARDPOST_HOME={kafka.settings.home}). If that home should never" in line
     assert "`shardpost compact --take-over`" in line
     assert set(published(kafka)) == {"client"}
     assert [one.check for one in check_owner(installed(other.settings))] == ["owner"]
@@ -195,7 +195,7 @@ def test_an_empty_home_is_refused_where_somebody_published_though_kafka_forgot_w
     commit_snapshot(kafka)
     compact(kafka)
     forget_owner(kafka)
-    with pytest.raises(NotOwnerError, match=r"share-holders has records, and .* has no snapshot"):
+    with pytest.raises(NotOwnerError, match=r"share-holders has records, but .* has no snapshot"):
         submit(installed(empty), COMPACT_POSITIONS)
     with pytest.raises(NotOwnerError, match=r"no snapshot"):
         guards.require_owner_to_begin(installed(empty))

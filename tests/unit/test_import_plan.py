@@ -59,9 +59,9 @@ def plan(closed: int, of: int, *, rows: int = 10, without_id: int = 0) -> Plan:
     [
         (0, 0, None),
         (5, 100, None),
-        (6, 100, "(6%), more than 5%: if they are to be closed, allow it with --max-closed 6%"),
-        (1, 5, "(20%), more than 5%: if they are to be closed, allow it with --max-closed 20%"),
-        (1, 3, "(33.34%), more than 5%: if they are to be closed, allow it with --max-closed 33."),
+        (6, 100, "(6%), more than 5%: if this is intended, allow it with --max-closed 6%"),
+        (1, 5, "(20%), more than 5%: if this is intended, allow it with --max-closed 20%"),
+        (1, 3, "(33.34%), more than 5%: if this is intended, allow it with --max-closed 33."),
     ],
 )
 def test_more_closings_than_a_share_are_refused(closed: int, of: int, said: str | None) -> None:
@@ -77,7 +77,7 @@ def test_the_share_that_a_refusal_names_allows_it(closed: int, of: int) -> None:
 
 def test_a_list_that_may_lack_rows_closes_nothing_whatever_is_allowed() -> None:
     assert "the list has no rows" in str(plan(1, 100, rows=0).refusal(1.0))
-    assert "3 rows have no PositionId" in str(plan(1, 100, without_id=3).refusal(1.0))
+    assert "3 rows have no readable PositionId" in str(plan(1, 100, without_id=3).refusal(1.0))
     assert plan(0, 100, rows=0).refusal(0.0) is None
     assert plan(0, 100, without_id=3).refusal(0.0) is None
 
@@ -160,8 +160,8 @@ def test_a_result_in_words() -> None:
         "changed          0",
         "closed           0",
         "equal            2",
-        "rejected         2  of the rows; 0 open positions stay",
-        "1 record would be written; to do exactly this, add --apply --up-to 3:5f0c1d9e4b7a2c38",
+        "rejected         2  of the rows; 0 open positions remain",
+        "1 record would be written; to apply exactly this, add --apply --up-to 3:5f0c1d9e4b7a2c38",
     ]
     assert [*notes(result)] == [
         "ignored columns: Note",
@@ -202,7 +202,7 @@ def test_a_file_and_a_folder_are_made_absolute(
     assert find_source("list.csv") == FileSource(f"{tmp_path}/list.csv", Format.CSV)
     assert find_source("days") == FileSource(f"{tmp_path}/days", Format.PARQUET)
     Path("days/part.csv").touch()
-    with pytest.raises(UsageError, match="all of one kind: say --format"):
+    with pytest.raises(UsageError, match="all of one kind: use --format"):
         find_source("days")
     Path("my list.csv").touch()
     assert find_source((tmp_path / "my list.csv").as_uri()) == find_source("my list.csv")
@@ -344,8 +344,8 @@ def test_an_id_of_another_type_would_be_another_id(column: str, type_: str) -> N
     with pytest.raises(ShardpostError) as raised:
         find_columns("list", columns)
     assert str(raised.value) == (
-        f"list: expected text or whole numbers for {column}, found {type_}: give it as text,"
-        " in CSV in quotes, in a query by a CAST"
+        f"list: expected text or whole numbers for {column}, found {type_}: write it as text:"
+        " quoted in CSV, with a CAST in a query"
     )
 
 
@@ -355,7 +355,7 @@ def test_all_columns_that_are_wrong_are_named() -> None:
         find_columns("list", [*map(SourceColumn, names)])
     assert str(raised.value) == (
         "list: expected the columns PositionId, Client, Ticker, Amount, Exchange, each once: Client"
-        " is there more than once; Amount is missing; Exchange is there more than once; found"
+        " is duplicated; Amount is missing; Exchange is duplicated; found"
         " PositionId, Client, client, Ticker, Exchange, exchange"
     )
 
@@ -432,7 +432,7 @@ def test_between_two_transactions_it_stops_the_second(
     at_step(monkeypatch, run)(
         "import batch written", lambda: produce(installed(kafka.settings).kafka, other)
     )
-    with pytest.raises(ShardpostError, match="4 records are written, the rest is not"):
+    with pytest.raises(ShardpostError, match="4 records are written, but not the rest"):
         write(kafka, KEYS, ends(kafka))
     assert len([*committed(kafka.settings, "positions")]) == 5
     assert applied_import(installed(kafka.settings).kafka, "c1") is None

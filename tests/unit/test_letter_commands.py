@@ -50,7 +50,7 @@ def test_what_is_neither_json_nor_a_file_is_no_new_value(given: str, said: str) 
 @pytest.mark.parametrize("command", ["redrive", "discard"])
 def test_a_plan_takes_no_rate(command: str) -> None:
     refused = CommandLineHere({}).refused("letters", command, "--rate", "2", code=2)
-    assert "--rate: expected with --apply" in refused
+    assert "--rate needs --apply" in refused
 
 
 @pytest.mark.parametrize(

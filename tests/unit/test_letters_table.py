@@ -347,13 +347,16 @@ def test_what_is_parked_after_a_plan_is_left_alone(
     park(kafka, "one", 1)
     planned = shardpost("letters", "discard").splitlines()[-1]
     shown = planned.rpartition(" ")[2]
-    assert planned == f"1 would be discarded; to do exactly this, add --apply --up-to {shown}"
+    assert planned == f"1 would be discarded; to apply exactly this, add --apply --up-to {shown}"
     assert shardpost.json("letters", "discard")["up_to"] == shown
     for n in range(5):
         park(kafka, f"later{n}", 1)
     apply = ("--up-to", shown, "--apply", "--why", "lost")
     said = shardpost("letters", "discard", *apply).splitlines()
-    assert said[-2:] == ["1 discarded", "left as they are: 5 more, which the plan did not show"]
+    assert said[-2:] == [
+        "1 discarded",
+        "not changed: 5 more, which were not in the plan",
+    ]
     assert lot_keys(kafka) == {f"later{n}" for n in range(5)}
     assert shardpost.json("letters", "discard", *apply)["done"] == 0
     later = shardpost.json("letters", "discard", "--id", "later0", *apply, code=3)

@@ -127,7 +127,7 @@ def test_a_character_of_csv_that_is_lost_is_noticed(tmp_path: Path, lost: str) -
         ("1,c,A,1,N\n2,c,A,1\n", "line 3: expected 5 values, as in the header, found 4: 2,c,A,1:"),
         ("1,c,A,1,5,N\n", "line 2: expected 5 values, as in the header, found 6: 1,c,A,1,5,N:"),
         ("1,c,A,1,N", "line 2: expected a line break at the end of the last row, found none: 1,c"),
-        ('1,"c,A,1,N\n2,c,A,1,N\n', "line 2: expected a quote that is closed, found none up to li"),
+        ('1,"c,A,1,N\n2,c,A,1,N\n', "line 2: expected a closing quote, found none up to li"),
         ('1,6" pipe,8" pipe,1,N\n', "line 2: expected quotes and line breaks only where RFC 4180"),
         ('1, "c",A,1,N\n', "line 2: expected quotes and line breaks only where RFC 4180"),
         ('1,"c"A,A,1,N\n', "line 2: expected quotes and line breaks only where RFC 4180"),
@@ -138,7 +138,7 @@ def test_a_character_of_csv_that_is_lost_is_noticed(tmp_path: Path, lost: str) -
         ("1,c,A,1,N\0\n", "line 2: expected text without NUL characters, found one"),
         (
             '1,"' + "\n" * 20_000,
-            "line 2: expected a quote that is closed, found none up to line 10",
+            "line 2: expected a closing quote, found none up to line 10",
         ),
     ],
 )
@@ -147,7 +147,7 @@ def test_rows_of_csv_that_may_have_swallowed_others_are_refused(
 ) -> None:
     said = refused(tmp_path / "list.csv", HEADER + text)
     assert error in said
-    assert "the list may have been cut or garbled, so nothing is imported: write it again" in said
+    assert "the list may have been cut or garbled, so nothing is imported: export it again" in said
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,9 @@ def test_columns_that_are_separated_otherwise_are_named(
     quote = mark.strip(";")[:1]
     text = "".join(f"{quote}{mark.join(row)}{quote}\r\n" for row in rows)
     said = refused(tmp_path / "list.csv", f"\ufeff{text}")
-    assert f"line 1: expected commas between the columns, found {what}: write it again" in said
+    assert (
+        f"line 1: expected commas between the columns, found {what}: export it with commas" in said
+    )
 
 
 @given(st.lists(st.lists(st.text('a",\n', max_size=3), min_size=5, max_size=5), max_size=4))
@@ -189,8 +191,8 @@ def test_all_that_is_written_as_csv_is_whole(
         ('[{"a":1}\n,5]', "line 1: expected JSON objects"),
         ('[{"a":1},\n\n{"a:2}]', "line 3: expected JSON objects"),
         ('[{"a":1}]\n[{"a":2}]\n', "line 2: expected JSON objects"),
-        ('{"a":NaN}\n', "NaN, which is no JSON"),
-        ('{"a":"\\ud800"}\n', "half of a surrogate pair"),
+        ('{"a":NaN}\n', "NaN, which is not JSON"),
+        ('{"a":"\\ud800"}\n', "a lone surrogate"),
         ('{"a":' + "[" * 100_000 + "\n", "recursion"),
     ],
 )
@@ -220,7 +222,7 @@ def test_an_id_of_json_that_is_no_whole_number_is_refused(
     tmp_path: Path, column: str, value: str, found: str
 ) -> None:
     name = next(name for name in COLUMNS if name.lower() == column.strip().lower())
-    said = f"expected text or whole numbers for {name}, found {found}: give it as text"
+    said = f"expected text or whole numbers for {name}, found {found}: write it as text"
     lines = f'{{"{column}":1}}\n{{"{column}":{value}}}\n'
     assert f"line 2: {said}" in refused(tmp_path / "list.jsonl", lines)
     array = f"[{lines.strip().replace('}' + chr(10), '},')}]"
@@ -241,7 +243,7 @@ def test_an_id_of_csv_that_a_tool_has_made_a_fraction_is_refused_without_quotes(
     tmp_path: Path, rounded: str
 ) -> None:
     said = refused(tmp_path / "list.csv", f"{HEADER}1,c,A,1.0,N\n{rounded},c,A,1,N\n")
-    assert f"line 3: expected text or whole numbers for PositionId, found {rounded}: give" in said
+    assert f"line 3: expected text or whole numbers for PositionId, found {rounded}: write" in said
     path = tmp_path / "quoted.csv"
     path.write_text(f'{HEADER}"{rounded}",c,A,1.0,N\n1.5,1E7,3.1.0,{rounded},x1.0\n')
     assert whole(path).rows == 2
@@ -279,7 +281,7 @@ def test_a_list_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
     for changed in (path, tmp_path / "late.csv"):
         reader = ListReader(FileSource(str(tmp_path), Format.CSV))
         changed.write_text(CSV + "4,c,A,1,N\n")
-        with pytest.raises(ShardpostError, match="it was changed meanwhile: run it again"):
+        with pytest.raises(ShardpostError, match="changed while it was read: run it again"):
             [*reader.parts()]
 
 
@@ -303,7 +305,7 @@ def by_spark(path: Path) -> None:
         ("_temporary", Path.mkdir, "names that begin with _ or a dot"),
         ("more", folder, "expected only files in the folder of a list, found a folder"),
         ("by-spark.csv", by_spark, "expected only files in the folder of a list, found a folder"),
-        ("lost.csv", lambda path: path.symlink_to("nothing"), "a link to none"),
+        ("lost.csv", lambda path: path.symlink_to("nothing"), "a broken link"),
         ("b.csv.bz2", Path.touch, "expected no compression but .gz, found .bz2: unpack it"),
         (
             "b.csv.GZ",
@@ -321,7 +323,7 @@ def by_spark(path: Path) -> None:
             "rows that end with '\\n'",
         ),
         ("b.csv", Path.touch, "expected rows, found an empty file: remove it"),
-        ("b.csv", lambda path: path.write_text("PositionId\n1\n"), "expected what"),
+        ("b.csv", lambda path: path.write_text("PositionId\n1\n"), "as in"),
     ],
 )
 def test_nothing_in_a_folder_is_passed_over(
@@ -352,14 +354,16 @@ def test_a_folder_that_spark_wrote_is_a_list(tmp_path: Path) -> None:
 def test_files_of_other_kinds_are_no_one_list(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"a":1}\n')
     (tmp_path / "b.json").write_text('[{"a":1}]')
-    with pytest.raises(ShardpostError, match=r"b\.json: expected what .*a\.json has, objects in"):
+    with pytest.raises(ShardpostError, match=r"b\.json: expected objects in lines as in .*a\.json"):
         read(FileSource(str(tmp_path), Format.JSON))
     for name, ids in (("c", ["1"]), ("d", [1])):
         columns = {"PositionId": ids} | {column: ["1"] for column in COLUMNS[1:]}
         pyarrow.parquet.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
     for name in ("a.json", "b.json"):
         (tmp_path / name).unlink()
-    with pytest.raises(ShardpostError, match=r"d\.parquet: expected what .* found PositionId int6"):
+    with pytest.raises(
+        ShardpostError, match=r"d\.parquet: expected .* as in .* found PositionId int6"
+    ):
         read(FileSource(str(tmp_path), Format.PARQUET))
     with pytest.raises(UsageError, match="no such file or folder"):
         files_of(tmp_path / "none")

@@ -207,7 +207,7 @@ def test_a_log_that_says_another_thing_than_the_opened_table_is_not_trusted(
 ) -> None:
     grow_at_random(settings, Random(1), 3)  # noqa: S311
     monkeypatch.setattr(table_log, "sizes_of", lambda _: {"another.parquet": 1})
-    with pytest.raises(ShardpostError, match="by its log, version 3 has"):
+    with pytest.raises(ShardpostError, match=r"the log has .* for version 3"):
         found(settings, [3])
 
 

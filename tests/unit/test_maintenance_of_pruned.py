@@ -251,7 +251,7 @@ def test_while_a_rebuild_is_open_it_is_left_to_the_next_time(at: Settings) -> No
     begun(installed(at), order)
     said, done = (maintain_all(installed(at), NOW, dry_run=dry_run) for dry_run in (True, False))
     assert said.errors == done.errors
-    expected = "old superseded records are kept: not while the tables of rebuild 2 are beside"
+    expected = "old superseded records are kept: not possible while rebuild 2 has"
     assert expected in done.errors[0]
     assert any("would be deleted from the histories" in line for line in done.lines(90))
     assert snapshots.current(installed(at).tables).history_from is None

@@ -149,7 +149,7 @@ def test_what_was_dropped_goes_once_no_kept_snapshot_names_it(
     age(aged, LONG)
     said = maintain(installed(aged.settings), aged.now, dry_run=True)
     assert {one.name for one in said.tables if one.is_whole} == {*NAMES}
-    assert any("positions: the whole folder, unreferenced" in one for one in said.lines(30))
+    assert any("positions: the whole unreferenced folder" in one for one in said.lines(30))
     assert {*NAMES} < there(aged.settings)
     assert maintain(installed(aged.settings), aged.now).as_json() == said.as_json()
     assert there(aged.settings) == {f"{name}.3" for name in NAMES}

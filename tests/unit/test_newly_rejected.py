@@ -171,7 +171,7 @@ FORMER = START - timedelta(days=9)
 NEW = "rejected_records.2"
 OLD = "rejected_records"
 STEPS = [
-    *("publish what is left", "holders that differ", "newly rejected", f"write {NEW}"),
+    *("publish the rest", "holders that differ", "newly rejected", f"write {NEW}"),
     *(f"commit {NEW}", f"checkpoint {NEW}", "leave tables", "commit snapshot", "swapped"),
     *("on record", "publish the difference"),
 ]
@@ -269,7 +269,7 @@ def test_tables_that_were_not_topped_up_are_not_swapped(world: World) -> None:
     world.compact({OLD: {5}})
     with (
         mock.patch.object(run, "top_up", lambda _, view, _at, _own: view),
-        pytest.raises(ShardpostError, match="are of snapshot 1, expected 2: run again"),
+        pytest.raises(ShardpostError, match="expected snapshot 2, found 1: run again"),
     ):
         run.run(RebuildRequest(Action.SWAP, "anna"), installed(world.settings))
     assert snapshots.current(installed(world.settings).tables).number == 2

@@ -85,7 +85,7 @@ def test_alerts_name_clients_to_who_may_see_clients(
 def test_who_may_see_no_clients_gets_the_alerts_with_counts_alone(operator: PageClient) -> None:
     assert named_in(whole(operator)) == []
     texts = {one["key"]: one["text"] for one in operator.json("alerts")}
-    assert texts["emails-unknown:2026-W47"] == ("it is not known whether 1 client got the e-mail")
+    assert texts["emails-unknown:2026-W47"] == ("it is unknown whether 1 client got the e-mail")
     assert "1 of 3 clients failed, and nobody was mailed" in texts["emails-failed:2026-W47"]
     assert texts["lists-too-large:share-holders"].startswith("1 client has a list too large")
     assert "Clients are named here to users who may see the DAGs" in operator.get("alerts")

@@ -294,7 +294,7 @@ def test_bad_shards_are_refused_without_kafka_too(settings: Settings) -> None:
     said = shardpost.refused("email", "--week", LAST, "--shards", "x", code=2)
     assert "expected a form such as" in said
     said = shardpost.refused("email", "--week", LAST, "--take-over", "--dry-run", code=2)
-    assert "--take-over: expected without --dry-run" in said
+    assert "--take-over cannot be used with --dry-run" in said
 
 
 def pruned(settings: Settings, history_from: datetime) -> None:

@@ -167,8 +167,8 @@ def test_the_commands_say_so_and_json_is_what_the_contract_names(
     assert "pruned" not in shardpost.answer("explain", "c2")[2]
     pruned(world.settings, hour(5))
     code, _, said = shardpost.answer("explain", "c2")
-    assert (code, "records before 2026-11-16 05:00 UTC that later ones" in said) == (0, True)
-    said = "the newest has the whole history from 2026-11-16 05:00 UTC on"
+    assert (code, "superseded records before 2026-11-16 05:00 UTC" in said) == (0, True)
+    said = "the newest snapshot has the whole history from 2026-11-16 05:00 UTC on"
     assert said in shardpost("snapshots")
     assert "history_from" not in snapshots.current(installed(world.settings).tables).as_json()
 

@@ -101,8 +101,9 @@ def test_what_fails_after_the_snapshot_is_stored_is_left_to_do(
     with pytest.raises(ShardpostError) as found:
         submit(installed(kafka.settings), COMPACT_POSITIONS)
     assert str(found.value) == (
-        "snapshot 1 is committed, the tables are complete; left to do: publishing to share-holders,"
-        " and letters. Kafka cannot be reached. Run `shardpost compact` again: it does the rest"
+        "snapshot 1 is committed and the tables are complete; still to do: publishing to"
+        " share-holders, and letters. Kafka cannot be reached. Run `shardpost compact` again to"
+        " finish it"
     )
 
 
@@ -142,10 +143,10 @@ def test_a_look_by_a_clock_that_was_ahead_is_set_back_with_a_warning(
     after = snapshots.newest(installed(kafka.settings).tables)
     assert after is not None
     assert timedelta(0) <= datetime.now(UTC) - after.looked_at < timedelta(minutes=1)
-    assert f"looked at at {ahead:%Y-%m-%d %H:%M} UTC" in caplog.text
+    assert f"read the inputs at {ahead:%Y-%m-%d %H:%M} UTC" in caplog.text
     caplog.clear()
     assert submit(installed(kafka.settings), COMPACT_POSITIONS)[0] == 0
-    assert "by a clock that was ahead" not in caplog.text
+    assert "clock of a compaction was ahead" not in caplog.text
 
 
 def test_a_retry_topic_that_was_read_and_is_gone_is_said_once(
@@ -263,8 +264,8 @@ def test_letters_are_sent_also_where_publishing_fails(kafka: MemoryKafka) -> Non
     with pytest.raises(ShardpostError, match="no topic no-share-holders") as found:
         compaction.publish_and_send(installed(renamed(kafka.settings, "share-holders")), view)
     assert f"snapshot {view.number} is committed" in str(found.value)
-    assert "left to do: publishing to no-share-holders. " in str(found.value)
-    assert str(found.value).endswith("Run `shardpost compact` again: it does the rest")
+    assert "still to do: publishing to no-share-holders. " in str(found.value)
+    assert str(found.value).endswith("Run `shardpost compact` again to finish it")
     assert [one.value for one in committed(kafka.settings, "dead-letters")] == [b"{"]
     code, done = compaction.publish_and_send(installed(kafka.settings), view)
     assert (code, done["published"], done["letters"]) == (0, 1, 0)
@@ -274,7 +275,7 @@ def test_holders_are_published_also_where_letters_cannot_be_sent(kafka: MemoryKa
     view = commit_snapshot(kafka)
     with pytest.raises(ShardpostError, match="no topic no-dead-letters") as found:
         compaction.publish_and_send(installed(renamed(kafka.settings, "dead-letters")), view)
-    assert "left to do: the letters of rejected records to no-dead-letters. " in str(found.value)
+    assert "still to do: the letters of rejected records to no-dead-letters. " in str(found.value)
     assert published(kafka) == {"client": {"Positions": ["1"]}}
 
 

@@ -126,7 +126,7 @@ def test_a_time_that_the_snapshot_does_not_cover_is_said(
     code, out, err = shardpost.answer("holders", "--json", "--as-of", "2200-01-01")
     assert (code, json.loads(out)) == (0, shardpost.json("holders"))
     looked_at = snapshots.current(installed(story).tables).looked_at
-    assert err.startswith(f"snapshot 2 has what the topics held at {looked_at:%Y-%m-%d %H:%M:%S} ")
+    assert err.startswith(f"snapshot 2 has the records up to {looked_at:%Y-%m-%d %H:%M:%S} ")
     assert shardpost.answer("holders", "--json", "--as-of", looked_at.isoformat())[2] == ""
 
 
@@ -210,7 +210,7 @@ def test_explain_of_a_stranger_is_empty(shardpost: CommandLine) -> None:
     assert shardpost.answer("explain", "typo", "--json") == (0, "[]\n", UNKNOWN)
     said = "position typo is unknown to snapshot 2: no record of it\n"
     assert shardpost.answer("explain", "client1", "typo") == (0, "", said)
-    said = "no record that was read gave client1 position 5\n"
+    said = "no record read so far gave client1 position 5\n"
     assert shardpost.answer("explain", "client1", "5") == (0, "", said)
 
 
@@ -321,7 +321,7 @@ def test_the_snapshots_are_those_that_can_be_asked_and_those_that_leave_are_name
         tables.snapshot(1, settings)
     shown = CommandLineHere(settings.environ())("snapshots").splitlines()
     assert [line.split()[:2] for line in shown[1:-1]] == [[str(number), "US"] for number in found]
-    assert shown[-1].startswith("no longer kept a day from now: 3; of two hours all are kept, ")
+    assert shown[-1].startswith("no longer kept in a day: 3; of two hours all are kept, ")
 
 
 def test_a_time_without_a_zone_is_refused(with_rejected: Settings) -> None:

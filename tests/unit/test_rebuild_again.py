@@ -146,7 +146,7 @@ def test_another_rebuild_than_the_one_that_is_meant_is_left_alone(
     drop.drop(installed(kafka.settings), "me", "a test")
     built(kafka.settings)
     for action in (Action.SWAP, Action.ROLLBACK, Action.TOP_UP):
-        with pytest.raises(ShardpostError, match="expected rebuild 2, found 3: the other one"):
+        with pytest.raises(ShardpostError, match="expected rebuild 2, found 3: rebuild 2 was"):
             done(kafka.settings, action, number=2)
     assert snapshots.current(installed(kafka.settings).tables).number == 2
     dropped, _ = drop.drop(installed(kafka.settings), "me", "a test", 2)
@@ -244,7 +244,7 @@ def test_killed_before_the_commit_a_rebuild_stands_where_it_was(
     if was_swapped:
         assert "committed" not in done(kafka.settings, other)  # it is in use already
     else:
-        with pytest.raises(ShardpostError, match="expected one that is in use, found one that is"):
+        with pytest.raises(ShardpostError, match="expected it to be in use, found it"):
             done(kafka.settings, other)
     assert on_record(kafka.settings) == recorded
     assert done(kafka.settings, first, **compared)["committed"] == newest.number + 1
@@ -363,7 +363,7 @@ def test_a_rebuild_that_other_code_has_decoded_is_not_gone_on_with(kafka: Memory
     other = replace(found, candidate=replace(candidate, decoder="another"))
     for state, advice in ((State.BUILDING, "drop it first"), (State.BUILT, "swap it, or drop it")):
         registry.update(installed(settings).tables, replace(other, state=state))
-        with pytest.raises(ShardpostError, match=f"decoded by other code.*: {advice}"):
+        with pytest.raises(ShardpostError, match=f"decoded by different code.*: {advice}"):
             begun(installed(settings), order)
 
 

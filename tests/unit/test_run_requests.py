@@ -105,23 +105,23 @@ def test_a_request_is_read_as_the_contract_has_it() -> None:
         (b"\xff", "expected a key in UTF-8 and a value in JSON"),
         (b"[1]", "expected an object, found [1]"),
         (b"null", "expected an object, found null"),
-        (b"{}", "expected the name of a DAG as Dag, found none"),
-        (b'{"Dag":7}', "expected the name of a DAG as Dag, found 7"),
-        (b'{"Dag":""}', 'expected the name of a DAG as Dag, found ""'),
-        (b'{"Dag":"a","Conf":null}', "expected an object as Conf, found null"),
-        (b'{"Dag":"a","RequestedBy":[]}', "expected a text as RequestedBy, found []"),
+        (b"{}", "expected Dag to be the name of a DAG, found none"),
+        (b'{"Dag":7}', "expected Dag to be the name of a DAG, found 7"),
+        (b'{"Dag":""}', 'expected Dag to be the name of a DAG, found ""'),
+        (b'{"Dag":"a","Conf":null}', "expected Conf to be an object, found null"),
+        (b'{"Dag":"a","RequestedBy":[]}', "expected RequestedBy to be text, found []"),
         (b'{"Dag":"a","Conf":{"x":NaN}}', "a value in JSON: Out of range float"),
-        (b'{"Dag":"a","Conf":{"x":1e999}}', "a number that a double keeps, found 1e999: send it"),
-        (b'{"Dag":"a","Conf":{"x":1e-99999999999999999999}}', "a number that a double keeps"),
-        (b'{"Dag":"a","Conf":{"x":0.100000000000000000000000000001}}', "that a double keeps"),
+        (b'{"Dag":"a","Conf":{"x":1e999}}', "a number that fits a double, found 1e999: send it"),
+        (b'{"Dag":"a","Conf":{"x":1e-99999999999999999999}}', "a number that fits a double"),
+        (b'{"Dag":"a","Conf":{"x":0.100000000000000000000000000001}}', "that fits a double"),
         (b'{"Dag":"a","Conf":{"x":12345678901234567.5}}', "found 12345678901234567.5: send it"),
         (
             b'{"Dag":"a","Conf":{"x":12345678901234567890123}}',
             "found 12345678901234567890123: send",
         ),
-        (b'{"Dag":"a","Conf":{"x":-9007199254740993}}', "found -9007199254740993: send it as a"),
-        (b'{"Dag":"a","Conf":{"x":-0}}', "a number that a double keeps, found -0: send it"),
-        (b'{"Dag":"a","Conf":' + b"9" * 900 + b"}", "a number that a double keeps, found 9999"),
+        (b'{"Dag":"a","Conf":{"x":-9007199254740993}}', "found -9007199254740993: send it as"),
+        (b'{"Dag":"a","Conf":{"x":-0}}', "a number that fits a double, found -0: send it"),
+        (b'{"Dag":"a","Conf":' + b"9" * 900 + b"}", "a number that fits a double, found 9999"),
         (b'{"Dag":"a","Dag":"b"}', "each name once in an object, found 'Dag' 2 times"),
         (b'{"Dag":"a","Conf":{"a":1,"a":1}}', "each name once in an object, found 'a' 2 times"),
         (b'\xef\xbb\xbf{"Dag":"a"}', "Unexpected UTF-8 BOM"),
@@ -168,12 +168,12 @@ def test_numbers_reach_airflow_as_they_were_written() -> None:
     assert (
         json.dumps(found.command.conf) == '{"x": [0.1, 1500.0, -2, 9007199254740992, -0.0, 1e+23]}'
     )
-    with pytest.raises(UsageError, match=r"--conf: .* a number that a double keeps, found 0\.3000"):
+    with pytest.raises(UsageError, match=r"--conf: .* a number that fits a double, found 0\.3000"):
         conf_of("--conf", '{"x": 0.3000000000000000000000001}')
 
 
 def test_an_integer_of_any_length_is_refused_in_our_words() -> None:
-    with pytest.raises(UsageError, match=r"a number that a double keeps, found 9{40}…: send it"):
+    with pytest.raises(UsageError, match=r"a number that fits a double, found 9{40}…: send it"):
         conf_of("--conf", '{"x": ' + "9" * 60_000 + "}")
 
 
@@ -365,7 +365,7 @@ def test_a_key_is_released_of_the_run_that_was_shown(kafka: MemoryKafka) -> None
     topic, partition = kafka.settings.topic("run-commands"), partition_of("k", 2)
     produce(installed(kafka.settings).kafka, Outgoing(topic, b"k", held_by.value(), [], partition))
     why = ("anna", "it hangs", NOW)
-    with pytest.raises(ShardpostError, match="expected run another, found request__"):
+    with pytest.raises(ShardpostError, match="expected run another, found the newer run request__"):
         release(installed(kafka.settings), "k", *why, run_id="another")
     assert [entry.key for entry in commands_in_force(installed(kafka.settings).kafka)] == ["k"]
     assert release(installed(kafka.settings), "k", *why, run_id=held_by.run_id) == held_by

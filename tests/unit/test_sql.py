@@ -122,10 +122,12 @@ SUM = (
     " sum(Interval)"
 )
 AMOUNTS_ARE_TEXT = (
-    "; amounts are text, as they were written: CAST(amount AS DOUBLE), or AS DECIMAL(38, 9)"
-    " where each digit counts"
+    "; amounts are text as written: use CAST(amount AS DOUBLE), or AS DECIMAL(38, 9) if each"
+    " digit counts"
 )
-NOT_A_QUERY = "expected one query that begins with SELECT, WITH or VALUES: tables are only read"
+NOT_A_QUERY = (
+    "expected one query that begins with SELECT, WITH or VALUES, since tables are read-only"
+)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +216,7 @@ def test_what_fails_as_it_runs_is_one_line(shardpost: CommandLine) -> None:
     assert found.startswith("shardpost: sql: the query failed: ")
     assert "ivide by zero" in found
     twice = "SELECT * FROM positions a JOIN positions b ON a.key = b.key"
-    assert "name columns by AS" in shardpost.refused("sql", twice, "--json", code=2)
+    assert "name columns with AS" in shardpost.refused("sql", twice, "--json", code=2)
     both = shardpost.refused("sql", "SELECT 1", "--json", "--csv", code=2)
     assert both == "shardpost: --csv and --json: expected one of them"
 

@@ -200,7 +200,7 @@ def test_settings_that_kafka_does_not_say_are_left_alone_and_named() -> None:
             "unknown",
             "as declared",
             "not authorized",
-            "allow DescribeConfigs on this topic for this user",
+            "grant this user DescribeConfigs on this topic",
         ),
     )
 

@@ -81,7 +81,7 @@ def test_replicas_come_from_the_topic_then_the_file_then_the_setting(tmp_path: P
     ("text", "said"),
     [
         ("topics:\n  position: {}", "line 2: topics.position: expected one of 'positions'"),
-        ("partitions: 3", "line 1: partitions: expected no such name here"),
+        ("partitions: 3", "line 1: partitions: unknown name"),
         (
             "topics:\n  positions:\n    partitions: many",
             "line 3: topics.positions.partitions: expected a whole number, found 'many'",
@@ -106,10 +106,10 @@ def test_replicas_come_from_the_topic_then_the_file_then_the_setting(tmp_path: P
         ),
         ("topics: 3", "line 1: topics: expected a map of names, found '3'"),
         ("- a", "line 1: the file: expected a map of names, found ['a']"),
-        ("topics: {}\ntopics: {}", "line 2: expected YAML: 'topics' is there twice"),
+        ("topics: {}\ntopics: {}", "line 2: expected YAML: 'topics' appears twice"),
         (
             "topics: &a {}\nown_topics: *a",
-            "line 1: expected YAML: an alias (`*`), which is not taken",
+            "line 1: expected YAML: an alias (`*`), which is not supported",
         ),
         ("topics: {[1]: 2}", "line 1: expected YAML: a list or a map as a name"),
         ("topics: {", "expected YAML"),
@@ -158,7 +158,7 @@ def test_faults_of_every_kind_are_said_at_once_in_their_order_and_with_what_was_
     with pytest.raises(UsageError) as refused:
         read(tmp_path, MANY_FAULTS, topics={"positions": "pos"})
     said = [one.removesuffix("; ") for one in str(refused.value).split(f"{tmp_path}/topics.yaml, ")]
-    no_such = "expected no such name here: did you mean"
+    no_such = "unknown name: did you mean"
     lines = [int(one.split(":")[0].removeprefix("line ")) for one in said[1:]]
     assert lines == [1, 2, 4, 6, 7, 8, 12, 12, 12]
     for text, expected in (
@@ -266,5 +266,5 @@ def test_a_refusal_ends_with_3_and_a_dry_run_changes_nothing(
     ]
     assert kafka.broker.topics["retries"].config["retention.ms"] == "1"
     kafka.broker.topics["clients"].config = {"cleanup.policy": "delete"}
-    assert "left alone: cleanup.policy is delete" in shardpost("topics", "apply", code=3)
+    assert "not changed: cleanup.policy is delete" in shardpost("topics", "apply", code=3)
     assert kafka.broker.topics["retries"].config["retention.ms"] == "604800000"

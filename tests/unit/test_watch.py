@@ -261,7 +261,7 @@ def test_what_is_firing_is_listed_with_whom_was_told_and_can_be_silenced(
     shardpost(*silence, "2h", "--why", "we know", "--by", "anna")
     text = shardpost("alerts", "list")
     assert "letters-parked:positions  (risk) since" in text
-    assert "told: alerts.log, 1: A\n" in text
+    assert "notified: alerts.log, 1: A\n" in text
     assert text.rstrip().endswith(" UTC by anna: we know")
     [(decided, headers)] = decisions.list_all(settings)
     assert (decided.about, decided.kind) == (b"alert/letters-parked:positions", Kind.SILENCED)
@@ -284,7 +284,7 @@ def test_a_silence_that_cannot_be_recorded_holds_and_says_so(settings: Settings)
     silence = ("alerts", "silence", "task-failed:d t", "--for", "1h", "--why", "x", "--by", "anna")
     refused = shardpost.refused(*silence, code=1)
     assert "the decision is not on record (" in refused
-    assert "): task-failed:d t is silenced; once Kafka answers, do it again" in refused
+    assert "): task-failed:d t is silenced; repeat it once Kafka answers" in refused
     [listed] = shardpost.json("alerts", "list")
     assert (listed["silenced_by"], listed["silenced_why"]) == ("anna", "x")
 
@@ -300,7 +300,7 @@ def test_the_end_of_a_silence_is_on_record_and_told(
     key = "letters-parked:positions"
     shardpost("alerts", "silence", key, "--for", "2h", "--why", "we know")
     said = shardpost("alerts", "unsilence", key, "--why", "we do not")
-    assert said.startswith(f"{key}: not silenced any more")
+    assert said.startswith(f"{key}: no longer silenced")
     watch_once(installed(settings), now + HOUR, world.sources)
     assert channels.taken["1: A"] == [
         f"{state} (risk) letters-parked of positions" for state in ("firing", "still firing")

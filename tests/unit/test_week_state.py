@@ -273,7 +273,7 @@ def test_a_ledger_that_lost_nothing_is_not_accepted(
     assert "2026-W47: no known losses in its ledger" in shardpost(*command)
     assert list(decisions.list_all(kafka.settings)) == []
     recreate(kafka)
-    said = "ledger accepted as it is now; clients it does not list will be mailed"
+    said = "accepted the current ledger; clients not in it will be mailed"
     assert said in shardpost(*command)
     assert len(list(decisions.list_all(kafka.settings))) == 1
 

@@ -189,7 +189,7 @@ MOST_IN_FULL = 20
 def message_of(alerts: Sequence[Alert], runbook: str, most: int = MOST_IN_FULL) -> Message:
     """Return one message of several alerts, the worst first; ValueError for none."""
     if not alerts:
-        raise ValueError("expected alerts, found none")
+        raise ValueError("expected at least one alert, found nothing")
     states = list(AlertState)
     ordered = sorted(
         alerts,
@@ -370,13 +370,13 @@ ALERTS = Table(
     comments={
         "run": "that wrote it, in seconds since 1970",
         "rule": "section of the runbook",
-        "subject": "such as a topic or week; may be empty",
+        "subject": "such as a topic or week; possibly empty",
         "severity": "`loss`, `risk`, `drift`",
         "meaning": "for a client or record",
         "source": "`kafka`, `letters` …",
-        "public": "text for users who may not see clients",
-        "ended_at": "while a channel has not taken the end",
+        "public": "text for users without access to clients",
+        "ended_at": "set until all channels got the end",
         "told": "JSON: per channel, when and with which severity",
-        "silenced_until": "only its end or a worse state is sent",
+        "silenced_until": "until then only its end or a worse state is sent",
     },
 )

@@ -209,7 +209,7 @@ def _without_effect(client: str, position: Sequence[PositionRecord]) -> Iterator
         if not isinstance(record, PositionRecord) or latest is None or latest is record:
             continue
         if is_retry(record.order) and record.client == client:
-            why = f"{latest.coordinates} wins, not this"
+            why = f"{latest.coordinates} is newer and wins"
             yield _transition(client, record, Change.NO_EFFECT, record, why)
 
 

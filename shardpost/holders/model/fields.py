@@ -32,7 +32,7 @@ class FieldType(StrEnum):
     FLAG = "true or false"
 
 
-NOT_BLANK = "text that is not blank"
+NOT_BLANK = "non-blank text"
 # All characters that Python's `str.isspace` knows: Unicode's blanks.
 BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001))))
 
@@ -53,7 +53,7 @@ class Field:
     @property
     def expected(self) -> str:
         """What the field has to be, in words."""
-        return str(self.type) if self.required else f"{self.type}, or nothing,"
+        return str(self.type) if self.required else f"{self.type} or nothing"
 
     @property
     def column_type(self) -> str:

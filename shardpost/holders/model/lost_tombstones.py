@@ -182,7 +182,7 @@ def require_tombstones_kept(
     if suspect:
         raise TombstonesLostError(
             f"tombstones may have been lost: {'; '.join(suspicions)}. {last.text(now)}. Positions"
-            f" that were closed since would stay open, so nothing was changed. {way_out(suspect)}"
+            f" closed since then would remain open, so nothing was changed. {way_out(suspect)}"
         )
 
 
@@ -209,13 +209,12 @@ def require_certain(uncertain: Mapping[str, NamedKeys], last: LastRead, now: dat
     if suspect:
         named = "; ".join(f"{topic}: {keys}" for topic, keys in sorted(suspect.items()))
         raise UncertainKeysError(
-            "good records may have been lost: of these keys only undecodable records were found"
-            f" since the last snapshot, behind offsets without a record: {named}."
-            f" {last.text(now)}; after min.compaction.lag.ms Kafka deletes any record that a"
-            " later one of its key supersedes, a tombstone too, even if the later one is"
-            " undecodable. Holders could be wrong, so nothing was changed. Write new records of"
-            f" these keys and compact again, or run {RECONCILE}: it leaves these keys as they are,"
-            " and names them (docs/compaction.md)"
+            "good records may have been lost: since the last snapshot, these keys have only"
+            f" undecodable records, after offsets without a record: {named}. {last.text(now)};"
+            " after min.compaction.lag.ms Kafka deletes a record, even a tombstone, once a later"
+            " record of its key exists, even an undecodable one. Holders could be wrong, so"
+            " nothing was changed. Write new records of these keys and compact again, or run"
+            f" {RECONCILE}, which leaves these keys unchanged and names them (docs/compaction.md)"
         )
 
 
@@ -224,11 +223,12 @@ def way_out(compactions: Mapping[str, Compaction]) -> str:
     others = _not_only_compacted(compactions)
     if not others:
         return (
-            f"Run {RECONCILE}: it takes what the topics hold now, and closes what they do not hold"
-            " (docs/compaction.md)"
+            f"Run {RECONCILE}: it takes over what the topics contain now, and closes all other"
+            " keys (docs/compaction.md)"
         )
     return (
-        f"{RECONCILE} needs topics that are compacted only, and {'; '.join(others)}: {EMPTY_TABLES}"
+        f"{RECONCILE} needs topics with cleanup.policy=compact only, but {'; '.join(others)}:"
+        f" {EMPTY_TABLES}"
     )
 
 
@@ -237,9 +237,10 @@ def require_only_compacted(compactions: Mapping[str, Compaction]) -> None:
     others = _not_only_compacted(compactions)
     if others:
         raise ShardpostError(
-            f"a reconciliation closes what a topic does not hold any more: {'; '.join(others)}, so"
-            " what it does not hold may be open; expected cleanup.policy=compact. Nothing was"
-            f" changed. Correct the topic if its records are whole, else {EMPTY_TABLES}"
+            "a reconciliation closes keys that are no longer in a topic, but"
+            f" {'; '.join(others)}, so a missing key may be open; expected cleanup.policy=compact."
+            " Nothing was changed. Correct the topic if its records are complete, else"
+            f" {EMPTY_TABLES}"
         )
 
 
@@ -278,9 +279,9 @@ def require_records(restarted: Collection[str], read: Offsets, watermarks: Water
     ]
     if empty:
         raise ShardpostError(
-            f"{', '.join(empty)}: not the topic that was read before, and empty: a"
-            " reconciliation would close all that the tables hold of it. Nothing was changed. Fill"
-            f" it first, correct the setting that names it, or {EMPTY_TABLES}"
+            f"{', '.join(empty)}: a different topic than before, and empty: a reconciliation"
+            " would close all of its keys. Nothing was changed. Fill it first, correct the"
+            f" setting that names it, or {EMPTY_TABLES}"
         )
 
 
@@ -288,7 +289,7 @@ def require_no_gaps(problems: Collection[str], compactions: Mapping[str, Compact
     """Raise ShardpostError if there are problems; `compactions` are of the topics concerned."""
     if problems:
         raise ShardpostError(
-            f"the tables cannot catch up with the input topics: {'; '.join(problems)}. Records were"
-            " deleted, or the topic was deleted and recreated, or is that of another cluster:"
-            f" nothing was changed. {way_out(compactions)}"
+            f"the tables cannot catch up with the input topics: {'; '.join(problems)}. Records"
+            " were deleted, the topic was recreated, or it is on another cluster: nothing was"
+            f" changed. {way_out(compactions)}"
         )

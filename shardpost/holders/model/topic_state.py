@@ -109,9 +109,9 @@ def require_readable(topics: Collection[str], found: Sequence[OpenTransaction]) 
     """Raise UnreadableRecordsError, naming all, if one of the topics has an open transaction."""
     if hidden := [str(open_) for open_ in found if open_.begins.topic in topics]:
         raise UnreadableRecordsError(
-            "a reconciliation closes what the inputs do not hold, and records behind an open"
-            f" transaction cannot be read: {'; '.join(hidden)}. Nothing was changed. Wait for it to"
-            " end, or end it (docs/compaction.md, An open transaction), then reconcile again"
+            "a reconciliation closes keys that are not in the inputs, but records behind an open"
+            f" transaction cannot be read: {'; '.join(hidden)}. Nothing was changed. Wait until it"
+            " ends, or end it (docs/compaction.md, An open transaction), then reconcile again"
         )
 
 
@@ -205,8 +205,9 @@ class TopicState:
         changed = {topic: changed[topic] for topic in of_inputs if topic in changed}
         if self.last is not None:
             why = (
-                f"was never read: snapshot {self.last.number} is of {', '.join(sorted(self.read))}"
-                " (correct the setting that names it, if that is not meant)"
+                f"was never read: snapshot {self.last.number} is from"
+                f" {', '.join(sorted(self.read))} (correct the setting that names it, if"
+                " unintended)"
             )
             changed |= {name: f"topic {name} {why}" for name in of_inputs if name not in self.read}
         wrong_offsets = gaps(self.read_of_others(changed), of_inputs)

@@ -135,7 +135,7 @@ _COMMENTS = {
     "key": "position id (client id, exchange code); null if missing or not UTF-8",
     "kind": "`upsert`, `tombstone`, `rejected`, `reconciled`",
     "value": "byte for byte",
-    "reason": "of a rejected record: expected, found",
+    "reason": "of a rejected record: expected and found",
     "raw_key": "of a rejected record",
     "headers": "of a rejected record",
     "retry_topic": "of a retry; null for an original",
@@ -220,7 +220,7 @@ SHARE_HOLDERS = Table(
     "shard",
     layer=appended_layer([name for name, _ in _HOLDER]),
     comments={
-        "positions": "ids that count, numeric ones first; empty if none is left",
+        "positions": "ids that count, numeric ids first; empty if there are none",
         "snapshot": "that changed the list",
         "shard": "partition in `share-holders`",
     },

@@ -185,11 +185,11 @@ def _uncertain(
     uncertain = {topic: keys for topic, keys in uncertain.items() if keys.count}
     for topic, keys in uncertain.items():
         for key in keys.keys:
-            text = "%s: key %s is left as it is: good records of it may be lost"
+            text = "%s: key %s is left unchanged: good records of it may be lost"
             log.warning(text, topic, shown(key))
         log.warning(
-            "%s: %d keys may have lost good records, behind which undecodable ones came; write new"
-            " records of them where they are wrong",
+            "%s: %d keys may have lost good records that were followed by undecodable ones; write"
+            " new records for keys that are wrong",
             *(topic, keys.count),
         )
     named = {topic: list(keys.keys) for topic, keys in uncertain.items()}

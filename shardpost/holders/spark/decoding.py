@@ -253,7 +253,7 @@ def _reason(fields: tuple[Field, ...]) -> Column:
         .when(F.length(_key()) == 0, "expected a key, found an empty one")
         .when(
             F.lit(has_id_as_key(fields)) & _is_blank(_key()),
-            "expected a key that is not blank, found blanks alone",
+            "expected a non-blank key, found only blanks",
         )
         .when(F.col("value").isNull(), None)
         .when(~F.is_valid_utf8(_text()), "expected a value in UTF-8, found other bytes")

@@ -1,4 +1,4 @@
-"""A compaction that stays: turn after turn by one warm driver, until its time is over.
+"""A compaction that stays: turn after turn by one warm driver, until its time limit is reached.
 
 Each turn is a whole compaction, with its own lock, commit, publishing and letters; between two of
 them nothing is held. A turn begins when the last one is over and the topics have something new,
@@ -196,10 +196,10 @@ class Follower:
 
     def _end(self) -> str | None:
         if is_asked_to_stop():
-            return "it was asked to stop"
+            return "a stop was requested"
         at = datetime.now(UTC)
         if at >= self._follow.until:
-            return "its time is over"
+            return "its time limit is reached"
         now = time.monotonic()
         if now - self._successor_at < SUCCESSOR_EVERY:
             return None

@@ -121,7 +121,7 @@ def _scattered(
         log.warning("%s: key %s has records in several partitions", source.topic, shown(key))
     log.warning(
         "%s: %d keys have records in several partitions, which added partitions do not explain."
-        " What is read later wins; among records first read by the same run, timestamps decide: %s",
+        " The record read later wins; among records read by the same run, timestamps decide: %s",
         *(source.topic, found.count, ONE_PARTITIONER),
     )
     return found
@@ -169,9 +169,9 @@ def keep_rejected(run: CompactionRun, update: InputUpdate) -> None:
     some = whole.select("topic", "partition", "offset", "reason")
     for *found, reason in some.orderBy("topic", "partition", "offset").limit(MAX_NAMED).collect():
         log.warning("%s: %s", Coordinates(*found), one_line(reason))
-    unnamed = f", {count - MAX_NAMED} of them not named here" if count > MAX_NAMED else ""
+    unnamed = f", {count - MAX_NAMED} of them not shown here" if count > MAX_NAMED else ""
     log.warning(
-        "%s: %d records rejected%s; they are kept whole in the table rejected_records",
+        "%s: %d records rejected%s; the table rejected_records keeps them completely",
         *(topic, count, unnamed),
     )
     run.tables.append(view_tables.REJECTED_RECORDS, whole)

@@ -169,7 +169,7 @@ def _by_compaction(partition: Partition, unread: Unread, now_ms: int) -> Loss | 
         if unread.looked_until >= partition.high:
             return None
         found = unread.first
-        what = f"a tombstone can be among what is unread from offset {unread.looked_until} on"
+        what = f"there may be an unread tombstone from offset {unread.looked_until} on"
     else:
         what = f"there is an unread tombstone at offset {found.offset}"
     kept = f"{what}, and min.compaction.lag.ms + delete.retention.ms is {retention.tombstones_ms}"
@@ -190,7 +190,7 @@ def assess(position: Position, partition: Partition, now_ms: int) -> LagRow:
         return _note(position, partition, now_ms)
     unread = partition.unread(position.committed)
     if position.was_recreated:
-        was = "the topic was deleted and recreated since: what it held is lost"
+        was = "the topic was deleted and recreated since then: its former records are lost"
         return _row(position, partition, unread, 0.0, was, now_ms)
     if position.committed > partition.high:
         beyond = (
@@ -216,7 +216,7 @@ def _note(position: Position, partition: Partition, now_ms: int) -> LagRow:
     if position.expires_ms is not None:
         seconds = _seconds(position.expires_ms - now_ms)
         left = f"{_when(seconds)} unless it is written again: offsets.retention.minutes"
-        reason = f"{NOTE}; Kafka can forget it {left}"
+        reason = f"{NOTE}; it can expire in Kafka {left}"
     place = (position.group, *position.partition)
     return LagRow(*place, None, partition.high, None, None, seconds, reason)
 
@@ -234,8 +234,8 @@ def _already_lost(committed: int, clear_until: int, partition: Partition) -> str
     which = f"offset {committed}" if gone == 1 else f"offsets {committed} to {low - 1}"
     verb = "was" if gone == 1 else "were"
     return (
-        f"has lost data: {which} ({gone}) {verb} deleted before it read them, by retention or by"
-        " DeleteRecords; some may have been markers of transactions"
+        f"has lost data: {which} ({gone}) {verb} deleted before it read them, by retention or"
+        " DeleteRecords; some may have been transaction markers"
     )
 
 
@@ -253,9 +253,12 @@ def _with_loss(position: Position, partition: Partition, unread: Unread, now_ms:
     if first is not None:
         seconds = _seconds(first.at_ms - now_ms)
         topic = position.partition.topic
-        reason = f"loses data {_when(seconds)} unless it reads on: {first.cause} in topic {topic}"
+        reason = (
+            f"loses data {_when(seconds)} unless it continues reading: {first.cause} in"
+            f" topic {topic}"
+        )
         if unread.first_is_bound:
-            reason += "; by an earlier record's time, since the next one was not read"
+            reason += "; estimated from an earlier record, since the next one was not read"
         return _row(position, partition, unread, seconds, reason, now_ms)
     return _row(position, partition, unread, None, _why_nothing(partition, unread), now_ms)
 
@@ -267,13 +270,13 @@ def _when(seconds: float) -> str:
 def _why_nothing(partition: Partition, unread: Unread) -> str:
     if unread.first is None:
         if unread.is_exact:
-            return "nothing is unread"
+            return "no unread records"
         return "not known: the unread records could not be read"
     retention = partition.retention
     if retention.compaction.is_compacted:
         return "nothing unread can be lost: compacted, and no unread tombstone"
     if retention.size is not None and partition.size is None:
-        return "not known: retention.bytes counts, and the partition's size is not known"
+        return "not known: retention.bytes applies, but the partition's size is unknown"
     if retention.size is not None:
         return "nothing unread can be lost: retention.bytes is not reached as the partition grows"
     return "nothing unread can be lost: no retention"
@@ -289,7 +292,7 @@ def _row(
 ) -> LagRow:
     at, stable = position.committed, partition.stable
     if at is not None and at >= stable and stable != partition.high:
-        reason += f"; a transaction that is open since offset {stable} keeps it from reading on"
+        reason += f"; an open transaction since offset {stable} blocks it"
     return LagRow(
         position.group,
         *position.partition,

@@ -177,7 +177,7 @@ class TablePlan:
         if self.error:
             return f"{self.name}: nothing removed: {self.error}"
         if self.is_whole:
-            return f"{self.name}: the whole folder, unreferenced; {in_bytes(self.size)}"
+            return f"{self.name}: the whole unreferenced folder; {in_bytes(self.size)}"
         return (
             f"{self.name}: {counted(len(self.files), 'unreferenced file')},"
             f" {counted(len(self.entries), 'log entry', 'log entries')}; {in_bytes(self.size)}"

@@ -42,8 +42,9 @@ def require_type(where: str, column: str, type_: str, found: str | None = None) 
     is_number = column in NUMBERS
     if not re.fullmatch(_WHOLE + _NUMBER * is_number, type_):
         raise ShardpostError(
-            f"{where}: expected text or {'numbers' if is_number else 'whole numbers'} for {column},"
-            f" found {found or type_}: give it as text, in CSV in quotes, in a query by a CAST"
+            f"{where}: expected text or {'numbers' if is_number else 'whole numbers'} for"
+            f" {column}, found {found or type_}: write it as text: quoted in CSV, with a CAST in a"
+            " query"
         )
 
 
@@ -64,7 +65,7 @@ def find_columns(where: str, there: Sequence[SourceColumn]) -> FoundColumns:
         if len(found) == 1:
             columns[column] = found[0]
         else:
-            wrong.append(f"{column} is {'there more than once' if found else 'missing'}")
+            wrong.append(f"{column} is {'duplicated' if found else 'missing'}")
     if wrong:
         expected = f"expected the columns {', '.join(COLUMNS)}, each once"
         names = ", ".join(name for name, _ in there) or "none"
@@ -130,18 +131,18 @@ class Plan:
             return None
         would = f"{closed} of {self.open_positions} open positions would close"
         if not self.rows:
-            return f"{would}, since the list has no rows: a list that is empty closes nothing"
+            return f"{would}, since the list has no rows: an empty list closes nothing"
         if self.without_id:
             rows = counted(self.without_id, "row has", "rows have")
             return (
-                f"{would}, but {rows} no {POSITION_ID} that can be read, and may be those: correct"
-                " the rows"
+                f"{would}, but {rows} no readable {POSITION_ID} and may be these positions:"
+                " correct the rows"
             )
         if closed > max_closed * self.open_positions:
             share = closed / self.open_positions
             return (
-                f"{would} ({_percent(share)}), more than {_percent(max_closed)}: if they are to be"
-                f" closed, allow it with --max-closed {_percent(share)}"
+                f"{would} ({_percent(share)}), more than {_percent(max_closed)}: if this is"
+                f" intended, allow it with --max-closed {_percent(share)}"
             )
         return None
 
@@ -181,7 +182,7 @@ def summary(result: dict[str, Any]) -> Iterator[str]:
         such = f"  such as {', '.join(ids)}" if ids else ""
         yield f"{change:<8}{result[change]:>10}{such}"
     if result["rejected_rows"]:
-        left = counted(result["left"], "open position stays", "open positions stay")
+        left = counted(result["left"], "open position remains", "open positions remain")
         yield f"rejected{result['rejected_rows']:>10}  of the rows; {left}"
     if not result["refused"]:
         yield _outcome(result)
@@ -204,10 +205,10 @@ def _outcome(result: dict[str, Any]) -> str:
     records = sum(result[change] for change in WRITTEN)
     if before := result["applied_before"]:
         differ = counted(records, "position differs", "positions differ")
-        again = f"; {differ} since: give another --id" if records else ""
+        again = f"; {differ} since then: give another --id" if records else ""
         return f"applied already, at {before['at']} by {before['by']}{again}"
     if result["applied"]:
         compact = "; `shardpost compact` takes them into the tables" if records else ""
         return f"applied: {counted(result['written'], 'record')} written{compact}"
-    to_do = f"to do exactly this, add --apply --up-to {result['up_to']}"
+    to_do = f"to apply exactly this, add --apply --up-to {result['up_to']}"
     return f"{counted(records, 'record')} would be written; {to_do}"

@@ -107,9 +107,9 @@ def jdbc_source(url: str, table: str | None, query: str | None) -> JdbcSource:
     given |= {"--table": _has_password(table), "--query": _has_password(query)}
     if found := [name for name, has_login in given.items() if has_login]:
         raise UsageError(
-            f"{found[0]} with a login would be seen in lists of processes and in logs: give it"
-            " without, set SHARDPOST_IMPORT_JDBC_USER and SHARDPOST_IMPORT_JDBC_PASSWORD, and"
-            " change the password if it was a real one"
+            f"{found[0]} with a login would be visible in process lists and logs: leave the login"
+            " out, set SHARDPOST_IMPORT_JDBC_USER and SHARDPOST_IMPORT_JDBC_PASSWORD, and change"
+            " the password if it was real"
         )
     if bool(table) == bool(query):
         raise UsageError(f"{url}: expected either --table or --query with it")

@@ -92,8 +92,8 @@ def find_base(installation: Installation) -> Base:
     reached = stable_ends(installation.kafka, counts)
     if hidden := open_transactions(installation.kafka, reached.open):
         raise ShardpostError(
-            f"open transaction at {hidden[0].begins}: what comes after it cannot be read yet; Kafka"
-            " ends it after a minute, if its producer does not: run again then"
+            f"open transaction at {hidden[0].begins}: later records cannot be read yet; Kafka"
+            " ends it after a minute if its producer does not: run again then"
         )
     unread = ranges_to_read(snapshot.end_offsets, reached.stable)
     for range_ in unread:

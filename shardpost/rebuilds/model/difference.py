@@ -164,13 +164,12 @@ def question(number: int, difference: Difference) -> str:
             *(f"- {line}" for line in difference.lines_not_compared()),
             *sampled,
             "",
-            "- **Swap** adds what came since, puts the new tables in use by one commit, and"
-            " publishes the lists that differ. The old ones are kept: `shardpost rebuild"
-            " rollback`, or"
-            " this DAG with **Action** rollback.",
+            "- **Swap** adds later records, puts the new tables in use with one commit, and"
+            " publishes the lists that differ. The old tables are kept: `shardpost rebuild"
+            " rollback`, or this DAG with **Action** rollback.",
             "- **Drop** removes the new tables. Nothing else changes.",
             "",
-            "Until you answer, compactions and e-mails keep using the present tables.",
+            "Until you answer, compactions and e-mails keep using the current tables.",
         ]
     )
 

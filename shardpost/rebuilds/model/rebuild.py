@@ -115,8 +115,8 @@ class Rebuild:
         """Return the same; ShardpostError in a copy of the tables of the moment of a swap."""
         if (standby := self.standby(newest)) is None:
             raise ShardpostError(
-                f"rebuild {self.number}: the previous tables are not recorded: they can be neither"
-                " compared nor put back in use; `shardpost rebuild drop` drops them"
+                f"rebuild {self.number}: the previous tables are not recorded, so they can be"
+                " neither compared nor put back in use; `shardpost rebuild drop` drops them"
             )
         return standby
 

@@ -182,7 +182,7 @@ def _build(
     candidate = replace(rebuild.candidate, counts=counted(installation.tables, rebuild.candidate))
     if kafka:
         advice = (
-            "That happened while the tables were built of it: drop them with `shardpost rebuild"
+            "This happened while the tables were built from it: drop them with `shardpost rebuild"
             " drop`, and rebuild from the history: `--from history`"
         )
         require_same(installation.kafka, pinned, kafka.low, advice)
@@ -208,7 +208,7 @@ def _superseded(installation: Installation, rebuild: Rebuild, pinned: Snapshot) 
             held, known = (_row(installation.tables, view, history, select)[0] for view in views)
             if held < known:
                 topic = installation.kafka.topic(name)
-                yield f"topic {topic}: {known - held:,} of {known:,} records that were read"
+                yield f"topic {topic}: {known - held:,} of {known:,} records read"
 
 
 def counted(tables: Tables, view: Snapshot) -> Counts:

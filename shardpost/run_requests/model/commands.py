@@ -58,7 +58,7 @@ def _exact(text: str, kind: Callable[[str], float] = float) -> float:
         is_kept = False
     if not is_kept:
         found = text if len(text) <= LONGEST_NUMBER else f"{text[:LONGEST_NUMBER]}…"
-        raise ValueError(f"expected a number that a double keeps, found {found}: send it as a text")
+        raise ValueError(f"expected a number that fits a double, found {found}: send it as text")
     return kind(text)
 
 
@@ -166,9 +166,9 @@ class AirflowRun:
 class NextStep(Enum):
     """What to do about a command whose key is not free yet."""
 
-    START = "Airflow does not know the run yet"
-    NOTE_STARTED = "Airflow has the run, and the command does not say so yet"
-    KEEP = "nothing is to be done"
+    START = "the run is not in Airflow yet"
+    NOTE_STARTED = "the run is in Airflow, but the command is not updated yet"
+    KEEP = "nothing to do"
 
 
 @dataclass(frozen=True)

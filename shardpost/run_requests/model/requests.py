@@ -108,11 +108,11 @@ def _request(key: str, form: object, record: Record) -> Request | Refused:
     requested_by = form.get("RequestedBy", NOT_SAID)
     if not isinstance(dag, str) or not dag:
         found = shown(dag) if "Dag" in form else "none"
-        return Refused(f"expected the name of a DAG as Dag, found {found}")
+        return Refused(f"expected Dag to be the name of a DAG, found {found}")
     if not isinstance(conf, dict):
-        return Refused(f"expected an object as Conf, found {shown(conf)}")
+        return Refused(f"expected Conf to be an object, found {shown(conf)}")
     if not isinstance(requested_by, str):
-        return Refused(f"expected a text as RequestedBy, found {shown(requested_by)}")
+        return Refused(f"expected RequestedBy to be text, found {shown(requested_by)}")
     at = instant_of(record.timestamp)
     name = run_id(key, record.offset, int(at.timestamp() * 1000))
     by, offset = requested_by or NOT_SAID, record.offset
@@ -242,7 +242,7 @@ def decide(
     command = request.command
     if command.dag not in rules.dags:
         known = ", ".join(sorted(rules.dags))
-        return Refused(f"{shown(command.dag)} may not be requested, only {known}")
+        return Refused(f"{shown(command.dag)} cannot be requested, only {known}")
     if rules.now - request.at > rules.max_age:
         return Refused(
             f"requested {request.at:%Y-%m-%d %H:%M} UTC, more than {rules.max_age.days} days ago"

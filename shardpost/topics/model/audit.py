@@ -70,7 +70,7 @@ def internal_topics(view: View) -> Iterator[Finding]:
 def offsets_retention(view: View) -> Iterator[Finding]:
     """Find committed offsets that expire before a paused group returns."""
     least = max(LEAST_OFFSETS_MINUTES, (view.request_days + 1) * MINUTES_PER_DAY)
-    why = "a group that pauses for longer forgets what it has read"
+    why = "a group that pauses for longer loses its committed offsets"
     yield from _too_low(view, OFFSETS_RETENTION, least, rule="offsets-retention", why=why)
 
 
@@ -105,7 +105,7 @@ def log_cleaner(view: View) -> Iterator[Finding]:
                 found=f"false, on broker {broker}",
                 source=found.source,
                 expected="true",
-                why="compacted topics, Kafka's own too, grow until the disk is full",
+                why="compacted topics, including Kafka's own, grow until the disk is full",
                 fix=f"set {CLEANER}=true on broker {broker} and restart it",
             )
 
@@ -151,8 +151,8 @@ def unknown(view: View) -> Iterator[Finding]:
             setting=one.what,
             found="unknown",
             expected="an answer",
-            why=f"whether it is in order is not known: {one.why}",
-            fix="see that all brokers are up, and allow what was refused to this user",
+            why=f"it is unknown whether it is in order: {one.why}",
+            fix="make sure that all brokers are up, and grant this user the refused permission",
         )
 
 
@@ -176,14 +176,14 @@ STATES = (
         is_so=lambda _, one: one.leader < 0,
         expected="a leader of each partition",
         why="nothing can be read or written, and records are lost if the disks of the missing"
-        " brokers are",
+        " brokers are lost",
     ),
     _State(
         rule="under-min-insync",
         severity=Severity.RISK,
         is_so=lambda topic, one: one.leader >= 0 and len(one.in_sync) < _least(topic, one),
         expected=f"{IN_SYNC} of them in sync",
-        why="writers are refused until there are more",
+        why="writes are refused until there are more",
     ),
     _State(
         rule="under-replicated",
@@ -244,9 +244,9 @@ def hanging_transaction(view: View) -> Iterator[Finding]:
             found=f"partition {one.partition}: {one.stable}, {one.high - one.stable} before the"
             f" end, {age}",
             expected=f"a transaction that ends within {limit}",
-            why="who reads committed records reads nothing after it, and nothing there is"
-            " compacted; where Kafka deletes by age, it is deleted unread",
-            fix=ends if since else f"see whether its producer is at work: {whose}; else: {ends}",
+            why="read_committed consumers read nothing after it, and nothing there is compacted;"
+            " with deletion by age, records are deleted unread",
+            fix=ends if since else f"check whether its producer is active: {whose}; else: {ends}",
         )
 
 

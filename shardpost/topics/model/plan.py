@@ -83,8 +83,8 @@ def why_not_changed(setting: str, expected: Expected, found: FoundTopic) -> str 
             return None
         if then == {"compact"}:
             return (
-                "Kafka would remove records without a key, and all but the last of each key: other"
-                " readers may need them"
+                "Kafka would remove records without a key, and all but the last record of each"
+                " key: other readers may need them"
             )
         return "Kafka would begin to delete records by their age and size"
     if setting == IN_SYNC:
@@ -95,7 +95,7 @@ def why_not_changed(setting: str, expected: Expected, found: FoundTopic) -> str 
         return None if wanted == "LogAppendTime" else "retention would count from producers' clocks"
     if setting in AT_LEAST | FREE:
         return None
-    return "whether records can be lost by it is not known"
+    return "it is unknown whether records can be lost"
 
 
 def policies(text: str) -> frozenset[str]:
@@ -106,13 +106,13 @@ def policies(text: str) -> frozenset[str]:
 def _why_not_in_sync(wanted: int, found: FoundTopic) -> str | None:
     if found.replicas <= wanted:
         return (
-            f"with {counted(found.replicas, 'replica')}, nothing could be written while one broker"
-            " is away: add replicas first"
+            f"with {counted(found.replicas, 'replica')}, nothing could be written while a broker"
+            " is down: add replicas first"
         )
     in_sync = min((len(one.in_sync) for one in found.partitions), default=0)
     if in_sync < wanted:
         only = counted(in_sync, "replica is", "replicas are")
-        return f"only {only} in sync, and nothing could be written: wait for more"
+        return f"only {only} in sync, so nothing could be written: wait for more"
     return None
 
 
@@ -140,7 +140,7 @@ class Refusal:
 
     def __str__(self) -> str:
         return (
-            f"left alone: {self.setting} is {self.found}, expected {self.expected}: {self.why}"
+            f"not changed: {self.setting} is {self.found}, expected {self.expected}: {self.why}"
             f" (`{self.fix}`)"
         )
 
@@ -196,7 +196,7 @@ def _repair(one: Expected, found: FoundTopic, cluster: Cluster, bootstrap: str) 
     count = len(found.partitions)
     steps: list[Change | Refusal] = []
     if found.config is None:
-        fix = "allow DescribeConfigs on this topic for this user"
+        fix = "grant this user DescribeConfigs on this topic"
         steps.append(Refusal("settings", "unknown", "as declared", found.unknown, fix))
     for setting, (value, wanted) in departures(one, found).items():
         if why := why_not_changed(setting, one, found):
@@ -206,7 +206,7 @@ def _repair(one: Expected, found: FoundTopic, cluster: Cluster, bootstrap: str) 
             steps.append(Change(setting, value, wanted))
     steps += _of_partitions(one, count)
     if found.replicas < one.replicas:
-        why = "replicas are copied over the network, at a time that a person chooses"
+        why = "copying replicas loads the network, so a person chooses the time"
         fix = finding.reassign(bootstrap, one.name, found, cluster.brokers, one.replicas)
         steps.append(Refusal(REPLICAS, str(found.replicas), str(one.replicas), why, fix))
     changes = tuple(step for step in steps if isinstance(step, Change))
@@ -227,6 +227,6 @@ def _of_partitions(one: Expected, count: int) -> Iterator[Change | Refusal]:
     declare = f"declare {counted(count, 'partition')} of {one.name}"
     why, fix = "Kafka removes no partitions", f"create another topic, or {declare}"
     if wanted > count:
-        why = "the records of a key would be in two partitions, in no order"
+        why = "the records of a key would be in two partitions, without an order"
         fix = f"{declare}, or keyed: false if no key is there"
     yield Refusal(PARTITIONS, str(count), str(wanted), why, fix)

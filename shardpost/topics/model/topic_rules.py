@@ -41,27 +41,25 @@ class _Rule(NamedTuple):
 _RULES = {
     POLICY: _Rule(
         "cleanup-policy",
-        "Kafka removes records by another rule than this topic needs",
+        "Kafka removes records by a different rule than this topic needs",
         Severity.LOSS,
     ),
-    "retention.ms": _Rule(
-        "retention", "records are deleted before the time for which they are needed"
-    ),
-    "retention.bytes": _Rule("retention", "a burst of records deletes those not yet read"),
+    "retention.ms": _Rule("retention", "records are deleted while they are still needed"),
+    "retention.bytes": _Rule("retention", "a burst of records deletes unread ones"),
     "delete.retention.ms": _Rule(
         "tombstone-retention",
-        "a reader that is behind for longer misses tombstones: what was closed stays open",
+        "a reader that is behind for longer misses tombstones: closed positions remain open",
     ),
     "min.compaction.lag.ms": _Rule(
         "compaction-lag", "superseded records may be removed before they are read"
     ),
-    LARGEST: _Rule("message-size", "records that are larger are refused"),
+    LARGEST: _Rule("message-size", "larger records are refused"),
     TIMESTAMPS: _Rule(
-        "timestamp-type", "its timestamps come from another clock than its readers expect"
+        "timestamp-type", "its timestamps come from a different clock than its readers expect"
     ),
     UNCLEAN: _Rule(
         "unclean-election",
-        "a replica that is behind may become leader: records that it lacks are lost",
+        "a replica that is behind can become leader, and the records that it lacks are lost",
     ),
 }
 _OTHER = _Rule("other-setting", "it differs from its declaration", Severity.DRIFT)
@@ -78,8 +76,8 @@ def missing_topic(view: View) -> Iterator[Finding]:
     why = "nothing can be written to it or read from it"
     if creates:
         why = (
-            "auto.create.topics.enable=true: for who writes to it first, Kafka creates it with its"
-            " defaults, and deletes records after a time"
+            "auto.create.topics.enable=true: at the first write Kafka creates it with default"
+            " settings, and deletes records after some time"
         )
     for one in view.expected:
         if one.name not in view.cluster.topics:
@@ -134,8 +132,8 @@ def letter_sizes(view: View) -> Iterator[Finding]:
                 setting=LARGEST,
                 found=value,
                 source=source_of(found, LARGEST),
-                expected=f"{least} or more, as {store.name} takes {letters.value(LARGEST)}",
-                why="a letter that the store takes can be neither retried nor parked",
+                expected=f"{least} or more, since {store.name} accepts {letters.value(LARGEST)}",
+                why="a letter that the store accepts can be neither retried nor parked",
                 fix=finding.set_on_topic(view.bootstrap, one.name, LARGEST, str(least)),
             )
 
@@ -155,7 +153,7 @@ def declared_partitions(view: View) -> Iterator[Finding]:
             found=str(count),
             source="topic",
             expected=str(one.partitions),
-            why="work is spread over another number of partitions than was meant",
+            why="work is spread over a different number of partitions than intended",
             fix=finding.APPLY if one.partitions > count and not one.keyed else declare,
         )
 
@@ -209,7 +207,7 @@ def min_insync_replicas(view: View) -> Iterator[Finding]:
             found=value,
             source=source_of(found, IN_SYNC),
             expected=f"{wanted} or more",
-            why="a record is acknowledged that only one broker has",
+            why="a record is acknowledged while only one broker has it",
             fix=fix_of(view, one, found, IN_SYNC),
         )
 
@@ -228,7 +226,8 @@ def run_topics(view: View) -> Iterator[Finding]:
         source="topic",
         expected=f"{len(asked.partitions)}, as {requests} has",
         why="no run is started on request",
-        fix="let all runs end, then delete both topics and run `shardpost topics apply`",
+        fix="wait until all runs have ended, then delete both topics and run `shardpost topics"
+        " apply`",
     )
 
 
@@ -273,7 +272,8 @@ def scattered_keys(view: View) -> Iterator[Finding]:
             setting="partition of a key",
             found=f"several, of {found}",
             expected="one, the same for all producers",
-            why="Kafka orders and compacts records within a partition only: of what a compaction"
-            " reads together, timestamps decide, and what a tombstone closed stays in the other",
+            why="Kafka orders and compacts records within a partition only: among records of one"
+            " compaction timestamps decide, and a record closed by a tombstone remains in"
+            " the other partition",
             fix=ONE_PARTITIONER,
         )

@@ -73,16 +73,16 @@ TIME_TO_LOSS = PublicRule(
 )
 SNAPSHOT_AGE = PublicRule(
     "snapshot-age",
-    "the holders are as of that time, and the weekly e-mail is not sent before a week's last"
+    "the holders are as of that time, and the weekly e-mail is not sent until a week's last"
     " records are compacted",
 )
 COMPACTION_REFUSED = Rule(
     "compaction-refused",
-    "nothing is published, and the holders stay as they were, until a person corrects or confirms",
+    "nothing is published, and the holders do not change, until a person corrects or confirms it",
 )
 RUN_REFUSED = Rule(
     "run-refused",
-    "the work of that run is not done until somebody corrects or confirms it, and it runs again",
+    "the work of that run is not done until a person corrects or confirms it and it runs again",
 )
 UNKNOWN_EXCHANGE = PublicRule(
     "unknown-exchange",
@@ -90,7 +90,7 @@ UNKNOWN_EXCHANGE = PublicRule(
     " e-mails of their clients",
 )
 LETTERS_OVERDUE = PublicRule(
-    "letters-overdue", "records that failed are not retried: their consumers lack them"
+    "letters-overdue", "failed records are not retried: their consumers lack them"
 )
 LETTERS_HELD = Rule(
     "letters-held", "dead letters of one error are not retried until a person has looked at them"
@@ -101,7 +101,7 @@ LETTERS_PARKED = PublicRule(
 )
 EMAILS_UNKNOWN = Rule(
     "emails-unknown",
-    "it is not known whether clients got the e-mail of a week: they are not mailed again until a"
+    "it is unknown whether clients got the e-mail of a week: they are not mailed again until a"
     " person decides",
 )
 EMAILS_FAILED = Rule(
@@ -113,21 +113,21 @@ EMAILS_LATE = Rule(
     " e-mail of that week, or one with other positions, and get no correction",
 )
 EMAILS_OPEN = PublicRule(
-    "emails-open", "clients wait for their e-mail of a week, and nothing is sending it to them"
+    "emails-open", "clients are waiting for their e-mail of a week, and no run is sending it"
 )
 EMAILS_MISSING = PublicRule(
-    "emails-missing", "nobody gets the e-mail of that week until somebody starts it"
+    "emails-missing", "no client gets the e-mail of that week until a person starts it"
 )
 LISTS_TOO_LARGE = Rule(
     "lists-too-large",
-    "readers of share-holders see how many positions these clients hold, and not which",
+    "readers of share-holders see how many positions these clients hold, but not which",
 )
 RUN_AGE = PublicRule(
     "run-age",
     "no new run starts for that key: equal requests are answered `already running`, others are"
     " recorded as `conflict`",
 )
-DISK_FULL = PublicRule("disk-full", "nothing can be compacted any more once the disk is full")
+DISK_FULL = PublicRule("disk-full", "nothing can be compacted once the disk is full")
 NOT_MEASURED = Rule("not-measured", "problems there raise no alert, and earlier ones may persist")
 
 
@@ -160,7 +160,8 @@ def disk_full(
     if left >= WARN_BEFORE:
         return None
     text = (
-        f"{free / GIB:.1f} GiB are free, and {gone / GIB:.1f} GiB went since {at:%Y-%m-%d %H:%M}"
-        f" UTC: at that rate it is full in {left / timedelta(days=1):.1f} days"
+        f"{free / GIB:.1f} GiB are free, and {gone / GIB:.1f} GiB were used since"
+        f" {at:%Y-%m-%d %H:%M} UTC: at that rate the disk is full in"
+        f" {left / timedelta(days=1):.1f} days"
     )
     return DISK_FULL.broken("", text)
