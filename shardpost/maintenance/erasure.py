@@ -58,7 +58,7 @@ def others(kafka: Kafka, client: str) -> tuple[str, ...]:
         " a day on); the DAG maintain_tables does it weekly",
         "homes of other machines (projections of the ledger): reasons with its address, until its"
         " shard is read there, or for 30 days",
-        "records under another key than its id, or none",
+        "records with a key other than its id, or without a key",
         "logs, backups, the mail server, and the mails it received",
     )
 

@@ -93,7 +93,7 @@ def _started(
         except ShardpostError as problem:
             found.append(refused(name, problem))
         except OSError as problem:
-            cure = "run it as the user who runs Shardpost, and see that the disk works"
+            cure = "run it as the user who runs Shardpost, and check the disk"
             found.append(error(name, str(problem), "readable files", cure))
         except Exception as problem:
             said = f"the check failed: {type(problem).__name__}: {problem}"

@@ -72,7 +72,7 @@ def check_packages(requirements: Path) -> DoctorFinding:
     if not other:
         return ok("packages", f"all {len(pinned)} of requirements.txt, in their versions")
     if not IS_CHECKOUT:  # in the environment of another Airflow pip chose them by our ranges
-        return ok("packages", f"{len(other)} in other versions than those of {requirements}")
+        return ok("packages", f"{len(other)} with versions that differ from {requirements}")
     return warning(
         "packages",
         some_of(other, MOST_NAMED),

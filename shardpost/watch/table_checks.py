@@ -102,7 +102,7 @@ def check_snapshot(installation: Installation, now: datetime) -> Iterator[Doctor
     except UsageError as problem:
         yield refused("country", problem)
     if without := countries.unknown_of(installation.tables, newest):
-        expected = "a Country in the record of each: no position on them counts"
+        expected = "a Country in each one's record: positions on them do not count"
         topic = installation.kafka.topic("exchanges")
         cure = f"send records of them to {topic}, or correct the positions"
         yield warning("exchanges", "; ".join(without.values()), expected, cure)
@@ -198,4 +198,4 @@ def _hints_of_rebuild(found: Rebuild, now: datetime) -> Iterator[str]:
         if idle > WITHOUT_PROGRESS:
             yield f"; no progress for {duration_text(idle)}: `shardpost rebuild start` continues"
     elif now - found.started_at > OPEN_FOR:
-        yield "; its tables take disk until `shardpost rebuild drop`: `shardpost tables list`"
+        yield "; its tables use disk space until `shardpost rebuild drop`: `shardpost tables list`"

@@ -194,9 +194,9 @@ def _require_not_ahead(snapshot: Snapshot, now: datetime) -> None:
     """Refuse a snapshot from the future: its coverage is unknown."""
     if snapshot.is_ahead(now):
         raise ShardpostError(
-            f"{_coverage(snapshot)}, but this machine's clock says {now:%Y-%m-%d %H:%M} UTC: either"
-            " the clock of a compaction was ahead, or this one is behind. Correct the wrong clock"
-            " (`date -u`), then run `shardpost compact`"
+            f"{_coverage(snapshot)}, but this machine's clock says {now:%Y-%m-%d %H:%M} UTC:"
+            " either the clock of a compaction was ahead, or this clock is behind. Correct the"
+            " wrong clock (`date -u`), then run `shardpost compact`"
         )
 
 
