@@ -63,7 +63,7 @@ def test_tables_are_as_the_commands_print_them_and_a_rebuild_is_compared_and_dro
         assert "share_holders.2" in page.get("tables")
         assert "Compare first" in page.get("tables/rebuilds")
         assert page.json("tables/diff") == command.json("rebuild", "diff", code=3)
-        assert "only in the new" in page.get("tables/diff")
+        assert 'data-label="only new"' in page.get("tables/diff")
         with page_client(shared, monkeypatch, sees=[TABLES, KAFKA]) as other:
             assert other.json("tables/diff")["samples"] == []
             assert CLIENTS_HIDDEN in other.get("tables/diff")
