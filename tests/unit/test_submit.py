@@ -23,7 +23,7 @@ from shardpost.spark import driver, jars, submit
 from shardpost.spark.job import BY_DEFAULT, JobSpec, document_of, request_of
 from shardpost.spark.submit import job_environment, submit_command
 from shardpost.weekly_email import prepared_week
-from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest, Mode
+from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest, Mode, ResendPolicy
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.command_line import CommandLineHere
 from tests.support.installed import installed
@@ -342,3 +342,13 @@ def test_a_task_of_a_shuffle_has_two_million_records_at_most_and_each_core_has_s
     spark = Mock(**{"sparkContext.defaultParallelism": cores})
     driver.divide_shuffles(spark, records)
     spark.conf.set.assert_called_once_with("spark.sql.shuffle.partitions", tasks)
+
+
+def test_unknown_deliveries_are_mailed_again_only_where_that_is_said() -> None:
+    silent, said = EmailRequest(WEEK), EmailRequest(WEEK, on_unknown="resend")
+    assert silent.resend_policy("hold") == EmailRequest(WEEK, on_unknown="hold").resend_policy(
+        "resend"
+    )
+    assert silent.resend_policy("resend") == said.resend_policy("hold")
+    assert silent.resend_policy("hold") == ResendPolicy(False, False, False)
+    assert said.resend_policy("hold") == ResendPolicy(True, False, False)
