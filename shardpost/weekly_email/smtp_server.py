@@ -14,7 +14,8 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from shardpost.errors import UsageError, single_line
-from shardpost.weekly_email.model.email_context import Sender
+from shardpost.values.addresses import mailbox
+from shardpost.weekly_email.model.email_context import LONGEST_NAME, Sender
 from shardpost.weekly_email.model.retry import MailRetryPolicy
 from shardpost.weekly_email.model.server_health import HealthLimits
 
@@ -43,10 +44,7 @@ TIMEOUTS: dict[Phase, float] = {
 
 @dataclass(frozen=True)
 class SmtpServer:
-    """The mail server, its limits, and when it counts as broken.
-
-    `smtp_host` is None for the embedded mail sink.
-    """
+    """The mail server (`smtp_host` None: the mail sink), its limits, and its retries."""
 
     smtp_host: str | None
     smtp_port: int
@@ -211,13 +209,13 @@ class SenderSettings:
     unsubscribe_secret: str | None = field(repr=False)
 
     def shown(self) -> Sender:
-        """Return the sender, even an example address: for mails that are not sent."""
-        return Sender.of(
-            mail_from=self.mail_from,
-            unsubscribe_url=self.unsubscribe_url,
-            list_id=self.mail_list_id,
-            secrets=self.unsubscribe_secret,
-        )
+        """Return the sender, even an example address; UsageError for a MAIL_FROM that is none."""
+        try:
+            name, address = mailbox(self.mail_from)
+        except ValueError as error:
+            raise UsageError(f"setting SHARDPOST_MAIL_FROM={self.mail_from!r}: {error}") from None
+        name, secret = single_line(name, LONGEST_NAME), self.unsubscribe_secret
+        return Sender(name, address, self.unsubscribe_url, self.mail_list_id, secret)
 
     def sender(self, server: SmtpServer) -> Sender:
         """Return the same; UsageError names a setting that must not be used with this server."""

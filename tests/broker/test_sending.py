@@ -21,12 +21,12 @@ from shardpost.weekly_email import shard_sender, week_decisions
 from shardpost.weekly_email.email_job import ResendPolicy
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model import retry
-from shardpost.weekly_email.model.email_context import EmailContext, Sender
+from shardpost.weekly_email.model.email_context import EmailContext
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard, settle_refusals
-from shardpost.weekly_email.smtp_server import TIMEOUTS
+from shardpost.weekly_email.smtp_server import TIMEOUTS, SenderSettings
 from tests.support.how_far import some
 from tests.support.installed import installed
 from tests.support.mail_server import (
@@ -104,11 +104,7 @@ def run(
     if server is not None:
         settings = settings.model_copy(update={"smtp_port": server.port})
     chosen = members if members is not None else [member(client) for client in CLIENTS]
-    sender = Sender.of(
-        mail_from=settings.mail_from,
-        unsubscribe_url=settings.unsubscribe_url,
-        list_id=settings.mail_list_id,
-    )
+    sender = installed(settings).values(SenderSettings).shown()
     context = EmailContext(WEEK, WEEK.end, "US", sender)
     options = SendOptions(context, resend, NOW, time.time())
     report = send_shard(

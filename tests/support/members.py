@@ -46,7 +46,7 @@ def plan(
 ) -> SendPlan:
     """Return the plan of a shard."""
     url = "https://x.test/{client}"
-    sender = Sender.of(mail_from="a@x.test", unsubscribe_url=url, list_id="list")
+    sender = Sender("", "a@x.test", url, "list")
     context = EmailContext(WEEK, as_of, "US", sender)
     index = ledger or LedgerIndex.fold([])
     return SendPlan(index, resend or ResendPolicy(), context, lambda: NOW, has_unsubscribed)

@@ -16,13 +16,14 @@ from shardpost.errors import UsageError
 from shardpost.settings import Settings
 from shardpost.unsubscribe import is_genuine
 from shardpost.values.addresses import Address, UnusableAddress, check_address
-from shardpost.weekly_email.model.email_context import ComposeError, EmailContext, Sender
+from shardpost.weekly_email.model.email_context import ComposeError, EmailContext
 from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.message import Mail, compose, message_id
 from shardpost.weekly_email.model.recipient import Member, NotMailed, Recipient, recipient_of
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.smtp_server import SenderSettings
 
 NAMES = ("position", "ticker", "amount", "exchange")
 POSITIONS = pa.list_(pa.struct([(name, pa.string()) for name in NAMES]))
@@ -40,9 +41,10 @@ def context(week: IsoWeek = WEEK, **more: Any) -> EmailContext:
     given = {
         "mail_from": "Shardpost <weekly@shardpost.example>",
         "unsubscribe_url": URL,
-        "list_id": "weekly-holdings",
+        "mail_list_id": "weekly-holdings",
+        "unsubscribe_secret": None,
     }
-    return EmailContext(week, week.end, "US", Sender.of(**(given | more)))
+    return EmailContext(week, week.end, "US", SenderSettings(**(given | more)).shown())
 
 
 def mail(name: str = "Ann", client: str = "client1", *, to: str = "ann@x.example") -> Mail:
@@ -60,7 +62,7 @@ def compose_input(
 
 def signed(secrets: str, client: str = "client1") -> Mail:
     url = "https://shardpost.example/unsubscribe?client={client}&token={token}"
-    signing = context(unsubscribe_url=url, secrets=secrets)
+    signing = context(unsubscribe_url=url, unsubscribe_secret=secrets)
     return compose(signing, *compose_input(client=client))
 
 
@@ -108,7 +110,7 @@ def test_responders_are_told_that_nobody_reads_what_they_send() -> None:
 
 
 def test_two_lists_of_one_domain_have_their_own_ids() -> None:
-    us, gb = context(), context(list_id="weekly-holdings-gb")
+    us, gb = context(), context(mail_list_id="weekly-holdings-gb")
     assert us.domain == gb.domain
     assert message_id(us, "client1") != message_id(gb, "client1")
     found = parsed(compose(gb, *compose_input()))
@@ -118,7 +120,7 @@ def test_two_lists_of_one_domain_have_their_own_ids() -> None:
 
 def test_the_message_id_depends_on_list_week_client_and_domain() -> None:
     contexts = [
-        context(week, list_id=list_id, mail_from=f"weekly@{domain}")
+        context(week, mail_list_id=list_id, mail_from=f"weekly@{domain}")
         for week in (WEEK, WEEK.next)
         for list_id in ("weekly-holdings", "weekly-holdings-gb")
         for domain in ("x.example", "y.example")
@@ -128,7 +130,9 @@ def test_the_message_id_depends_on_list_week_client_and_domain() -> None:
 
 
 def test_the_message_id_of_the_default_list_is_that_of_earlier_versions() -> None:
-    default = context(list_id=Settings.model_validate({}).mail_list_id, mail_from="a@x.example")
+    default = context(
+        mail_list_id=Settings.model_validate({}).mail_list_id, mail_from="a@x.example"
+    )
     assert message_id(default, "client1") == "<aef38a9ad75f3a413b0f9b1d1659bd55630a0290@x.example>"
 
 

@@ -11,10 +11,10 @@ from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import quote
 
-from shardpost.errors import ShardpostError, UsageError, single_line
+from shardpost.errors import ShardpostError, single_line
 from shardpost.unsubscribe import keys_of
 from shardpost.values import addresses
-from shardpost.values.addresses import Mailbox, mailbox
+from shardpost.values.addresses import Mailbox
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.week import IsoWeek
 
@@ -34,18 +34,6 @@ class Sender:
     unsubscribe_url: str
     list_id: str
     secrets: str | None = field(default=None, repr=False)
-
-    @classmethod
-    def of(
-        cls, *, mail_from: str, unsubscribe_url: str, list_id: str, secrets: str | None = None
-    ) -> "Sender":
-        """Check the settings of the sender; UsageError names the wrong one."""
-        try:
-            name, address = mailbox(mail_from)
-        except ValueError as error:
-            raise UsageError(f"setting SHARDPOST_MAIL_FROM={mail_from!r}: {error}") from None
-        name = single_line(name, LONGEST_NAME)
-        return cls(name, address, unsubscribe_url, list_id, secrets)
 
 
 @dataclass(frozen=True)
