@@ -36,7 +36,6 @@ from shardpost.position_import.model.source import (
     format_of,
     is_id_of,
     jdbc_source,
-    require_usable,
 )
 from shardpost.position_import.run import ImportWriter, applied_import, record_of
 from shardpost.position_import.spark.comparison import find_base
@@ -120,7 +119,7 @@ def test_a_given_id_is_of_one_content() -> None:
 @pytest.mark.parametrize("given", ["", " ", "a\nb", "\x1b[1m", "x" * 201])
 def test_an_id_that_cannot_be_printed_is_refused(given: str) -> None:
     with pytest.raises(UsageError, match="--id: expected up to 200 printable"):
-        require_usable(given)
+        ImportRequest(FileSource("/list.csv", Format.CSV), "Ann", import_id=given)
 
 
 @pytest.mark.parametrize("given", ["", "3", "3:", ":5f0c1d9e4b7a2c38", "3:5f0c1d9e4b7a2c38x"])

@@ -148,14 +148,6 @@ class AppliedImport:
 Lookup = Callable[[str], AppliedImport | None]
 
 
-def require_usable(given: str) -> None:
-    """Refuse an id that a person gave, and that cannot be printed and found again."""
-    if not given.strip() or given != one_line(given) or len(given) > MOST_CHARACTERS:
-        raise UsageError(
-            f"--id: expected up to {MOST_CHARACTERS} printable characters, found {given!r}"
-        )
-
-
 def is_id_of(import_id: str, given: str | None, content: str) -> bool:
     """Tell whether records with that id are of the import with this given id, or content."""
     if given is not None:
@@ -209,8 +201,13 @@ class ImportRequest:
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:
-        if self.import_id is not None:
-            require_usable(self.import_id)
+        given = self.import_id
+        if given is not None and (
+            not given.strip() or given != one_line(given) or len(given) > MOST_CHARACTERS
+        ):
+            raise UsageError(
+                f"--id: expected up to {MOST_CHARACTERS} printable characters, found {given!r}"
+            )
         if self.up_to is not None and not re.fullmatch(r"[0-9]{1,18}:[0-9a-f]{16}", self.up_to):
             why = f"expected the value that a plan printed, found {self.up_to[:50]!r}"
             raise UsageError(f"--up-to: {why}: plan the import, without --apply")

@@ -224,22 +224,16 @@ def decide_record(
 ) -> RequestDecision:
     """Return what is decided on a record.
 
-    `active` is the command in force under its key; `release` says that its run has ended, and when.
+    `active` is the command in force under its key; `release` says that its run has ended, and when:
+    a request from before that counts as made during the run.
     """
     request = parse(record)
     if isinstance(request, Refused):
         return request
-    partition = partition_of(request.command.key, rules.partitions)
+    command = request.command
+    partition = partition_of(command.key, rules.partitions)
     if partition != record.partition:
         return Forward(partition)
-    return decide(request, active, release, rules)
-
-
-def decide(
-    request: Request, active: Command | None, release: Release | None, rules: RequestRules
-) -> Issue | AlreadyRunning | Conflict | Refused:
-    """Return what is decided on a request; one from before a run's end counts as made during it."""
-    command = request.command
     if command.dag not in rules.dags:
         known = ", ".join(sorted(rules.dags))
         return Refused(f"{shown(command.dag)} cannot be requested, only {known}")
