@@ -40,6 +40,7 @@ _OF_AWS = {
     "endpoint_url": "AWS_ENDPOINT_URL",
 }
 SMTPS, SMTP = 465, 25  # as smtplib has them
+DEFAULT = "default"  # neither a setting nor a connection says it
 
 
 def task_installation(*, mails: bool = False) -> Installation:
@@ -53,7 +54,8 @@ def task_installation(*, mails: bool = False) -> Installation:
     for one in used:
         if one.variables:
             log.info("%s: from the connection %s", one.kind.subject, one.kind.connection)
-    if mails and not any(one.counts for one in used if one.kind.connection == "smtp_default"):
+    servers = [one.by for one in used if one.kind.connection == "smtp_default"]
+    if mails and not any(by != DEFAULT for by in servers):
         raise ShardpostError(
             "no mail server: expected SHARDPOST_SMTP_HOST in the environment, or the connection"
             " smtp_default (it may exist while the secrets backend does not answer); an empty"
@@ -106,16 +108,11 @@ class Used:
     variables: Mapping[str, str]
 
     @property
-    def counts(self) -> bool:
-        """Tell whether anything is known but the default."""
-        return self.is_given or bool(self.variables)
-
-    @property
     def by(self) -> str:
         """What counts, by its name."""
         if self.is_given:
             return self.kind.variable
-        return self.kind.connection if self.variables else "default"
+        return self.kind.connection if self.variables else DEFAULT
 
 
 def found() -> list[Used]:

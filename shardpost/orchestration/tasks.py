@@ -57,10 +57,10 @@ def task_errors() -> Iterator[None]:
         log.info("skipped: %s", skip)
         raise
     except AirflowException:
-        open_group(log, TRACEBACK)
+        open_group(TRACEBACK)
         raise
     except ShardpostError as error:
-        open_group(log, TRACEBACK)
+        open_group(TRACEBACK)
         raise failure(str(error), error.exit_code) from None
 
 
@@ -79,7 +79,7 @@ def failure(text: str, exit_code: int) -> AirflowException:
 def say_that_it_is_tried_again(context: Context) -> None:
     """Log, as the last line, why an attempt failed."""
     task = context["ti"]
-    close_all_groups(log)
+    close_groups(MOST_OPEN)
     attempt = f"attempt {task.try_number} of {task.max_tries + 1}"
     log.warning("%s failed, and Airflow retries: %s", attempt, _why(context))
 
@@ -102,7 +102,7 @@ def alert(context: Context) -> None:
         subject, source = f"{subject} {task.run_id}", EVENT
     meaning = "the work of that run is not done"
     _report(Condition(TASK_FAILED, subject, Severity.RISK, line, meaning, source), line)
-    close_all_groups(log)
+    close_groups(MOST_OPEN)
     log.error("failed: %s", why)
 
 
@@ -271,20 +271,15 @@ class Approval(HITLBranchOperator):
 MOST_OPEN = 2
 
 
-def open_group(log: logging.Logger, name: str) -> None:
+def open_group(name: str) -> None:
     """Begin a group; the lines that follow are in it."""
     log.info("::group::%s", name)
 
 
-def close_group(log: logging.Logger) -> None:
-    """End the innermost group."""
-    log.info("::endgroup::")
-
-
-def close_all_groups(log: logging.Logger) -> None:
-    """End every group that can be open when Airflow calls a callback of a task."""
-    for _ in range(MOST_OPEN):
-        close_group(log)
+def close_groups(count: int) -> None:
+    """End the innermost groups; more than are open do no harm."""
+    for _ in range(count):
+        log.info("::endgroup::")
 
 
 # As shardpost.logs writes them.
@@ -340,7 +335,7 @@ class JobLog(logging.LoggerAdapter[logging.Logger]):
 
     def _group(self, *, is_spark: bool) -> None:
         if is_spark and not self._is_in_group:
-            open_group(self.logger, "Spark")
+            open_group("Spark")
         elif not is_spark and self._is_in_group:
-            close_group(self.logger)
+            close_groups(1)
         self._is_in_group = is_spark
