@@ -61,9 +61,9 @@ class ShardLedger:
         self._topic = kafka.topic("weekly-emails")
         self._partition = TopicPartition(self._topic, shard)
 
-    def entries(self, *, wait: bool = False, start: int | None = None) -> Iterator[LedgerEntry]:
-        """Yield the entries, oldest first, from the offset `start` on if given."""
-        records = self._read(committed=not wait, start=start)
+    def entries(self, *, wait: bool = False) -> Iterator[LedgerEntry]:
+        """Yield the entries, oldest first."""
+        records = self._read(committed=not wait)
         return (record for record in records if isinstance(record, LedgerEntry))
 
     def closed(self, *, wait: bool = False) -> ClosedShard | None:
@@ -88,8 +88,7 @@ class ShardLedger:
     def rows_of(self, client: str, *, start: int | None = None) -> list[dict[str, Any]]:
         """Return the records of one client, oldest first, as `emails` shows them.
 
-        For an erased client: those under its hash and later ones. With `start`, from that offset
-        on.
+        From the offset `start` on if given. For an erased client: those under its hash and later.
         """
         own, erased = (id_.key(self._week) for id_ in (LedgerId(client), LedgerId.erased(client)))
         rows: list[dict[str, Any]] = []
@@ -120,11 +119,9 @@ class ShardLedger:
         """Return the tombstone of a key."""
         return Outgoing(self._topic, key, None, [("reason", reason)], self._shard)
 
-    def _read(
-        self, *, committed: bool, start: int | None = None
-    ) -> Iterator[LedgerEntry | ClosedShard]:
+    def _read(self, *, committed: bool) -> Iterator[LedgerEntry | ClosedShard]:
         closed = closed_key(self._week)
-        for message in read_to_end(self._kafka, self._partition, start=start, committed=committed):
+        for message in read_to_end(self._kafka, self._partition, committed=committed):
             if message.key() == closed and message.value() is not None:
                 at = instant_of(record_of(message).timestamp)
                 yield ClosedShard(at, closed_counts(message.value()))

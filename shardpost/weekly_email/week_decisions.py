@@ -31,8 +31,7 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import PAUSED_WEEKS, LedgerMark, PausedWeek
 from shardpost.weekly_email.week_state import WeekState
 
-# The most clients that an error names.
-MOST_NAMED = 20
+MOST_NAMED = 20  # clients in an error
 
 
 class Outcome(StrEnum):
@@ -107,8 +106,7 @@ def resolve(installation: Installation, resolution: Resolution) -> dict[str, int
 
 def _changed_meanwhile(week: IsoWeek) -> ShardpostError:
     return ShardpostError(
-        f"{week}: the number of the number of the ledger's partitions changed meanwhile: run it"
-        " again"
+        f"{week}: the number of the ledger's partitions changed meanwhile: run it again"
     )
 
 

@@ -36,7 +36,7 @@ from shardpost.topics import guards
 from shardpost.weekly_email import dry_runs, week_state
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
-from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState, closed_value
+from shardpost.weekly_email.model.ledger import DeliveryState, closed_value
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import CLOSED_WEEKS, ClosedWeek, audience_table
@@ -168,8 +168,7 @@ def _mark(
 
 # Unused locks of weeks are removed after this time, longer than a week is mailed.
 LOCKS_KEPT = timedelta(days=14)
-# The most tombstones in one transaction.
-BATCH = 1000
+BATCH = 1000  # tombstones in one transaction
 WHY = "the week is closed"
 
 
@@ -261,7 +260,6 @@ def _close_shard(
             return closed.counts
         index = LedgerIndex.fold(ledger.entries(wait=True))
         sending_to_unknown(index)
-        now_counted = index.counts()
-        counts = {state: now_counted[state] for state in CLOSED_STATES}
+        counts = index.counts()
         ledger.close_week(closed_value(counts, now))
         return counts

@@ -122,7 +122,6 @@ def test_a_week_is_read_from_its_first_mark_on_unless_the_topic_is_another_one(
     starts = first_offsets(kafka.settings, WEEK.next)
     assert starts[0] > 0
     ledger = ShardLedger(installed(kafka.settings).kafka, WEEK.next, 0)
-    assert list(ledger.entries(start=starts[0])) == list(ledger.entries())
     assert ledger.rows_of("client0", start=starts[0]) == ledger.rows_of("client0") != []
     recreate(kafka)
     assert first_offsets(kafka.settings, WEEK.next) == {}
