@@ -53,9 +53,7 @@ class DryRunList(StrEnum):
         return ("client",) if self in COMPARED else ("client", "shard", "reason")
 
 
-# The lists that compare with another week.
-COMPARED = (DryRunList.NEW, DryRunList.LEFT)
-# The heading of each list.
+COMPARED = (DryRunList.NEW, DryRunList.LEFT)  # with another week
 MEANS = {
     DryRunList.RECIPIENTS: "would get an e-mail",
     DryRunList.SUPPRESSED: "would be suppressed",
@@ -71,10 +69,8 @@ LINES = (
 )
 LINES_SCHEMA = schema_of(LINES)
 
-# The name of the file in a job's folder.
-NAME = "dry_run.parquet"
-# Lines that are read together.
-GROUP = 2_000
+NAME = "dry_run.parquet"  # in a job's folder
+GROUP = 2_000  # lines that are read together
 _ABOUT = "dry_run"
 
 
@@ -143,10 +139,7 @@ class DryRunLists:
 def text_lines(
     result: Mapping[str, Any], lists: DryRunLists, most: int | None = None
 ) -> Iterator[str]:
-    """Yield a dry run as lines of text, with at most `most` clients per list (None: all).
-
-    `result` is the dry run's.
-    """
+    """Yield a dry run as lines of text, with at most `most` clients per list (None: all)."""
     week, counts = result["week"], result["counts"]
     for kind in DryRunList:
         if not counts[kind]:

@@ -48,10 +48,7 @@ class FrozenWeeks:
         return next(iter(found), None)
 
     def with_audience(self, erased_since: datetime | None = None) -> list[FrozenWeek]:
-        """Return the weeks with an audience now or at that time, newest first.
-
-        Their snapshots are kept and may be read.
-        """
+        """Return the weeks whose audience and snapshot are kept now, or were then, newest first."""
         return [
             frozen
             for frozen in self.list_all()

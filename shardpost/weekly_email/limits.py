@@ -26,7 +26,6 @@ def totals(shards: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 # Up to this number of clients in a state is never too many, whatever their share.
 FEW = 5
-# The words for each state, and what to do about too many clients in it.
 _FIXES = {
     "failed": (
         "failed",
@@ -67,10 +66,7 @@ class MailLimits:
     def why_exceeded(
         self, state: str, week: object, counts: Mapping[str, int], causes: Sequence[Cause] = ()
     ) -> tuple[str, str] | None:
-        """Return the same with what to do, and that without clients; None if it is few.
-
-        `causes` say why clients are in the state.
-        """
+        """Return the same with causes and what to do, and that without clients; None if few."""
         found = self.exceeded(state, week, counts)
         if found is None:
             return None

@@ -101,16 +101,12 @@ class Progress:
         )
 
 
-# Mails held in memory for a retry; beyond that no new mails are started.
-MAX_QUEUED = 2000
+MAX_QUEUED = 2000  # mails that wait for a retry; beyond that no new ones are started
 
 
 @dataclass(order=True)
 class Attempt:
-    """One attempt at a mail, due at `due` (monotonic seconds); the first has number 1.
-
-    `lost`: the number of connections lost by this mail.
-    """
+    """Attempt `number` at a mail, due at `due` (monotonic seconds), after `lost` connections."""
 
     due: float
     order: int
@@ -150,8 +146,7 @@ class RetryQueue:
         heappush(self._heap, Attempt(due, failed.order, failed.task, retry.attempt, retry.lost))
 
 
-# About the most entries in one transaction.
-MOST_PENDING = 1000
+MOST_PENDING = 1000  # entries in one transaction, about
 
 
 class DeliveryRecords:

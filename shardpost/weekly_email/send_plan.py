@@ -28,8 +28,7 @@ from shardpost.weekly_email.model.recipient import (
     recipient_of,
 )
 
-# Clients whose e-mails are composed at once.
-BATCH = 1000
+BATCH = 1000  # clients whose e-mails are composed at once
 
 _MEMBER_COLUMNS = tuple(column.name for column in fields(Member))
 # How often a shard being mailed checks for unsubscriptions, in seconds.
@@ -40,10 +39,7 @@ UNREADABLE = (ShardpostError, OSError, DeltaError, ArrowException)
 
 @dataclass(frozen=True)
 class MailToSend:
-    """A mail to be sent, and the client's ledger state before it.
-
-    `resends`: how often it was resent so far. `written`: its source.
-    """
+    """A mail to be sent, the client's ledger state before it, its resends so far, its source."""
 
     mail: Mail
     before: DeliveryState | None

@@ -127,10 +127,7 @@ class SendOptions:
 
 @dataclass(frozen=True)
 class Shard:
-    """One shard: the size of its audience, and its limit of mails per second.
-
-    `rate` is None for no limit.
-    """
+    """One shard: the size of its audience, and its limit of mails per second, if any."""
 
     number: int
     audience_size: int

@@ -90,8 +90,6 @@ class ShardSender:
         """Close the connections."""
         self._connections.close()
 
-    # The next group
-
     def _next_group(self, steps: Iterator[Step]) -> list[Attempt]:
         """Return the next mails to send together, at most one per connection; empty at the end."""
         while True:
@@ -125,8 +123,6 @@ class ShardSender:
     def _raise_if_stopped(self) -> None:
         if reason := self._stop_reason():
             raise StoppedError(reason)
-
-    # Sending it
 
     def _send(self, group: list[Attempt]) -> None:
         self._connections.open(len(group))
@@ -213,9 +209,6 @@ def _send(session: SmtpSession, mail: Mail, require: Callable[[], None]) -> Smtp
     except Exception as error:
         log.exception("internal error while a mail was sent")
         return NoReply(f"unexpected {type(error).__name__}: {error}")
-
-
-# What ends it from outside
 
 
 @contextmanager

@@ -5,10 +5,7 @@ if the connection is lost before it, the mail was not sent; after it, the delive
 failing `sendall` has not sent its last byte, so the dot goes with the mail; then the server's reply
 is read, since it may have refused the mail.
 
-Each phase has its own timeout (RFC 5321, 4.5.3.2).
-
-The timeout after the final dot is the longest: giving up on a server that is still processing the
-mail makes its delivery unknown. For retries of connections see model/retry.py.
+Each phase has its own timeout (smtp_server.py). For retries of connections see model/retry.py.
 """
 
 import contextlib
@@ -63,10 +60,7 @@ class _ClosingError(_ConnectionLostError):
 
 
 class SmtpSession:
-    """One connection to the mail server, opened on demand and reopened when lost.
-
-    `logs_attempts`: log each failed attempt to connect.
-    """
+    """One connection to the mail server, opened on demand and reopened when lost."""
 
     def __init__(self, server: SmtpServer, *, logs_attempts: bool = True) -> None:
         self._server, self._retries = server, server.retries

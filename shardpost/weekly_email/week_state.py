@@ -122,8 +122,6 @@ class WeekState:
         if closed := self.closed(now):
             raise WeekClosedError(closed.explanation)
 
-    # The ledger
-
     def require_ledger(self) -> StoreTopic:
         """Return the ledger's topic; raises ShardpostError if it may lack records of the week.
 
@@ -224,8 +222,6 @@ class WeekState:
     def _own_marks(self) -> list[LedgerMark]:
         return [mark for mark in self.marks if mark.week == str(self.week)]
 
-    # Its locks
-
     @contextmanager
     def locked(self, shards: Iterable[int]) -> Iterator[None]:
         """Hold the lock of each shard; LockedError if a run is sending one of them."""
@@ -235,10 +231,7 @@ class WeekState:
             yield
 
     def is_being_sent(self) -> bool:
-        """Return whether a run on this machine is sending a shard of the week, by its locks.
-
-        With tables on an object store, a run on any machine counts.
-        """
+        """Return whether a run (with tables on an object store, on any machine) holds its locks."""
         locks = holders(self.installation.files, f"{LOCKS}{self.week}-")
         return any(lock.is_renewed for lock in locks)
 

@@ -217,10 +217,7 @@ def shipped(name: str) -> Source:
 
 
 def language_of(name: str) -> str | None:
-    """Return the language in a file's name, such as `de` in `footer.DE.html`, or None.
-
-    It is Babel's tag, or as written if Babel has none.
-    """
+    """Return the language in a file's name, in Babel's form if Babel knows it; None without one."""
     match = _OF_LANGUAGE.fullmatch(name)
     return (known_language(match["language"]) or match["language"]) if match else None
 

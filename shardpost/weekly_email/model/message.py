@@ -28,16 +28,12 @@ from shardpost.weekly_email.model.mail_templates import ENGLISH, MailTemplates, 
 from shardpost.weekly_email.model.recipient import Recipient
 
 Rendering = Callable[[MailTemplates, str | None, Values], Rendered]
-# RFC 5322, 2.1.1: the longest line, without CRLF.
-LONGEST_LINE = 998
+LONGEST_LINE = 998  # bytes without CRLF (RFC 5322, 2.1.1)
 
 
 @dataclass(frozen=True)
 class Mail:
-    """One e-mail as it goes on the wire.
-
-    Envelope, and content with CRLF line ends, not yet dot-stuffed.
-    """
+    """One e-mail on the wire: envelope, and content with CRLF line ends, not yet dot-stuffed."""
 
     client: str
     message_id: str
@@ -55,10 +51,7 @@ class Mail:
 
 @dataclass(frozen=True)
 class Draft:
-    """One e-mail before encoding: headers and bodies as people read them.
-
-    A header is text or mailboxes.
-    """
+    """One e-mail before encoding: headers and bodies as people read them."""
 
     to: Recipient
     message_id: str

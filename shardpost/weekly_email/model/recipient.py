@@ -34,10 +34,7 @@ class Member:
     language: str | None = None
 
     def as_mailed(self, state: DeliveryState | None) -> "Member":
-        """Return the member with the contact for its state.
-
-        A failed client that is mailed again has its current contact.
-        """
+        """Return the member with the contact for its state: a failed one's is its current one."""
         if state is not DeliveryState.FAILED:
             return self
         has_contact = self.subscribed is not None

@@ -38,10 +38,7 @@ class NoReply:
 
 @dataclass(frozen=True)
 class NotSent:
-    """The final dot was not sent, even on a new connection.
-
-    `unreachable`: no connection could be opened.
-    """
+    """The final dot was not sent, even on a new connection; `unreachable`: none was opened."""
 
     reason: str
     unreachable: bool = False
@@ -80,10 +77,7 @@ class Final:
 
 @dataclass(frozen=True)
 class Retry:
-    """Send the mail again after `delay` seconds, as attempt number `attempt`.
-
-    `lost` is the number of connections lost so far.
-    """
+    """Send the mail again after `delay` seconds as number `attempt`; `lost` connections so far."""
 
     reason: str
     attempt: int

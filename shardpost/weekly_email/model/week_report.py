@@ -19,8 +19,7 @@ from shardpost.wording import counted
 # The most groups per state in a document, and the most clients that a group names.
 MOST_CAUSES = 20
 MOST_NAMED = 3
-# The most groups that a message names.
-MOST_IN_MESSAGE = 3
+MOST_IN_MESSAGE = 3  # groups
 NO_REASON = "no reason on record"
 
 _LEFT_OUT = "…"
@@ -129,7 +128,6 @@ class ShardCounts:
         return cls(shard, **counts, open=open_clients, unknown_clients=unknown)
 
 
-# The printed fields of each shard, in this order.
 COLUMNS = tuple(column.name for column in fields(ShardCounts) if column.name != "unknown_clients")
 STATES = COLUMNS[1:]
 
@@ -180,7 +178,6 @@ def counts_document(week: IsoWeek, shards: Iterable[ShardCounts]) -> dict[str, A
     }
 
 
-# The states for which a document has reasons.
 EXPLAINED = (DeliveryState.FAILED, DeliveryState.SUPPRESSED)
 Causes = Mapping[str, Sequence[Cause]]
 

@@ -35,8 +35,7 @@ from shardpost.weekly_email.spark.send import by_shard, require_shard, shard_of_
 
 log = logging.getLogger(__name__)
 
-# The number of clients per list in a log.
-MOST_LOGGED = 1000
+MOST_LOGGED = 1000  # clients per list
 
 
 def dry_run(
@@ -83,10 +82,7 @@ def _lines(
     options: SendOptions,
     before: FrozenWeek | None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield what would become of each client now, by shard and client; change nothing.
-
-    `before` is the week to compare with, or None.
-    """
+    """Yield what would become of each client now, by shard and client, and since `before`."""
     audience, shards = WeekFrames(installation.tables, week), week.shards
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
