@@ -61,10 +61,7 @@ _NO_ERROR = "error-00000000"
 
 
 def letters_of(installation: Installation, version: int, generations: Generations) -> pa.Table:
-    """Return the letters of one version of the table, newest first.
-
-    Folded column by column, except for odd names, which are folded step by step.
-    """
+    """Return the letters of one version of the table, newest first."""
     opened = OpenedTables(installation.tables, {DEAD_LETTERS: version})
     of_odd = odd_steps(opened, installation.settings.retry_rules, generations)
     rows = _plain_letters(opened, f"{_PLAIN}{_NOT_ODD if of_odd else ''}")

@@ -103,10 +103,7 @@ def next_offsets(installation: Installation) -> dict[TopicPartition, int]:
 
 
 def not_visible(kafka: Kafka) -> list[OffsetRange]:
-    """Return the offsets of dead-letters and parking-lot behind an open transaction.
-
-    They cannot be read before that transaction ends.
-    """
+    """Return the offsets of dead-letters and parking-lot that open transactions hide."""
     counts = partitions(kafka)
     high = offsets.ends_of(offsets.watermarks(kafka, counts, committed=False))
     # Second: a transaction may end meanwhile.

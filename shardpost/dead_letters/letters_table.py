@@ -75,10 +75,7 @@ def steps_where(
 
 
 def letters_named(installation: Installation, names: Collection[str]) -> dict[str, Step]:
-    """Return the newest step of each letter with one of these names.
-
-    Raises ShardpostError if too many records are not yet in the table.
-    """
+    """Return the newest steps of named letters; ShardpostError if the table lacks too many records."""
     progress = current_progress(installation)
     if total_size(progress.unread) > FEW_OFFSETS:
         raise ShardpostError(

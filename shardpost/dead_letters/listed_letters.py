@@ -105,10 +105,7 @@ class ListedLetters:
         )
 
     def over_time(self) -> tuple[timedelta, dict[datetime, dict[str, int]]]:
-        """Return the length of the intervals, and {start of an interval: {state: letters}}.
-
-        A letter is counted at its newest step.
-        """
+        """Return the length of intervals, and {start of one: {state: letters}} by newest step."""
         if not self.total:
             return timedelta(hours=1), {}
         at = self._column("at")
@@ -167,10 +164,7 @@ def listed(
     text: str = "",
     ids: Collection[str] | None = None,
 ) -> ListedLetters:
-    """Return the letters that match the filters and contain a text in their id or original key.
-
-    Only those with these ids; None: all.
-    """
+    """Return the letters that match the filters, with the text in id or original key, of `ids`."""
     rows, since, closed_since = index.rows, filters.since, filters.closed_since(now)
     every = listed_since(installation, index, None if closed_since == since else closed_since)
     masks = [every.chosen]
@@ -212,10 +206,7 @@ def listed_since(
 def current_letters(
     installation: Installation, *, closed_since: datetime | None = None
 ) -> dict[str, Step]:
-    """Return the newest step of each letter in the table or the topics, by the letter's name.
-
-    Of resolved letters, only those resolved since then (None: all).
-    """
+    """Return the newest step of each letter by name; of resolved ones since then (None: all)."""
     found = listed_since(installation, open_index(installation, KeptIndex()), closed_since)
     return {step.id: step for step in found.page(0, found.total)}
 

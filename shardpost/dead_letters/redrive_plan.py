@@ -125,10 +125,7 @@ def plan_redrive(redrive: Redrive) -> RedrivePlan:
 
 
 def plan_of_ids(redrive: Redrive, parked: Iterable[Step]) -> RedrivePlan:
-    """Return the same for letters given by id, of which these are parked.
-
-    It reads only their records, while a plan reads whole partitions.
-    """
+    """Return the same for letters given by id, reading only the records of these parked ones."""
 
     def letters() -> Iterator[ParkedLetter]:
         for step in sorted(parked, key=lambda step: (step.partition, step.offset)):

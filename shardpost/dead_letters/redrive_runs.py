@@ -107,10 +107,7 @@ def start(redrive: Redrive, selection: dict[str, Any], wait: float) -> RedriveRu
 
 @dataclass
 class _Runner:
-    """The thread of a run, and the thread that writes its progress.
-
-    `refusal` is what prevented its start.
-    """
+    """The threads of a run and of its progress; `refusal` is what prevented its start."""
 
     redrive: Redrive
     run: RedriveRun

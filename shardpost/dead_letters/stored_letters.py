@@ -289,10 +289,7 @@ class LettersNow:
         return record, letter
 
     def delayed(self) -> Iterator[tuple[int, int]]:
-        """Yield letters that must wait for a later one, in the order of their release.
-
-        Each is its offset and the offset after which it is released.
-        """
+        """Yield (offset, offset that releases it) of letters that must wait, in that order."""
         return self._database.execute(_IN_RELEASE_ORDER)
 
 

@@ -1,7 +1,4 @@
-"""The Spark job `sweep_dead_letters`, as commands and DAGs submit it, and its result.
-
-A result has counts of letters, gaps of the intake, and what needs a person.
-"""
+"""The Spark job `sweep_dead_letters`, as commands and DAGs submit it, and its result."""
 
 import logging
 from collections import Counter

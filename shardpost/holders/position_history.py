@@ -82,10 +82,7 @@ def positions_ever(tables: Tables, snapshot: Snapshot, client: str) -> list[str]
 def explanation_of(
     installation: Installation, snapshot: Snapshot, client: str, positions: list[str]
 ) -> list[Transition]:
-    """Return the same of those of the client's positions alone, KEYS_LISTED at most.
-
-    And when what one of them is was AMENDED.
-    """
+    """Return the same of KEYS_LISTED of the client's positions at most, with what AMENDED them."""
     if not positions:
         return []
     sql = _POSITIONS.format(of_keys=in_lists(positions))

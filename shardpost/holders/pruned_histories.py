@@ -55,10 +55,7 @@ Origins = Collection[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Horizon:
-    """What is before `at`, and of a snapshot up to `folded`, may go.
-
-    Not the `origins` (partition, offset) of letters.
-    """
+    """What is before `at`, of a snapshot up to `folded` and no letter's origin, may go."""
 
     at: datetime
     folded: int

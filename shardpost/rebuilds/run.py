@@ -1,7 +1,4 @@
-"""What the job `rebuild_tables` does: start or continue a rebuild, top it up, swap, roll back.
-
-Each action holds the locks that it needs.
-"""
+"""What the job `rebuild_tables` does: start or continue a rebuild, top it up, swap, roll back."""
 
 import logging
 from dataclasses import replace

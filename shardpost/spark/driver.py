@@ -1,7 +1,4 @@
-"""How every job starts and ends in its driver, and its one SparkSession.
-
-A request in, one JSON result out, one line for a known error.
-"""
+"""A job in its driver: a request in, one JSON result out, one line for a known error."""
 
 import json
 import os

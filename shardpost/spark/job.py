@@ -232,10 +232,7 @@ def _wait_or_stop(process: "subprocess.Popen[bytes]", folder: Path) -> int:
 
 
 def pass_on(output: IO[bytes], to: int) -> None:
-    """Copy lines to a file descriptor, but for NOISE; read to the end even if nobody takes them.
-
-    The output is closed then.
-    """
+    """Copy lines to a file descriptor, but for NOISE; read to the end even if nobody takes them."""
     is_open = True
     with output:
         for line in output:

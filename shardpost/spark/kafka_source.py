@@ -71,10 +71,9 @@ def read_ranges(spark: SparkSession, kafka: Kafka, ranges: Sequence[OffsetRange]
     Columns: key, value (BINARY), partition (INT), offset (BIGINT), timestamp, headers. A timestamp
     outside of what a calendar has becomes the nearest that it has (shardpost.instants).
 
-    Reading fails (`with_timestamp_fallback`) on what is more than 292,271 years away.
-
-    Offsets without a record (transaction markers, compacted ones) are skipped. Reading fails if the
-    end of a range has been deleted meanwhile, or if no leader answers within `kafka_timeout`.
+    Reading fails (`with_timestamp_fallback`) on what is more than 292,271 years away, if
+    the end of a range has been deleted meanwhile, or if no leader answers within `kafka_timeout`.
+    Offsets without a record (transaction markers, compacted ones) are skipped.
     """
     (topic,) = {range_.topic for range_ in ranges}
     reader = spark.read.format("kafka").options(
@@ -108,10 +107,7 @@ def read_ranges_by_client(
 
 
 def with_timestamp_fallback(work: Callable[[ReadRanges], T]) -> T:
-    """Return what work returns that reads; by Python's client where Spark's source fails.
-
-    So it does on a timestamp that is no BIGINT in microseconds.
-    """
+    """Return the work's result; by Python's client if a timestamp in microseconds is no BIGINT."""
     try:
         return work(read_ranges)
     except (PySparkException, Py4JError) as error:

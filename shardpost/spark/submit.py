@@ -171,10 +171,7 @@ def submit_conf(*jvm_options: str, more_jars: Sequence[Path] = ()) -> dict[str, 
 
 
 def submit_command(installation: Installation, conf: dict[str, str], folder: Path) -> list[str]:
-    """Return spark-submit with all its options, up to where the job's file goes.
-
-    `folder` is where the job's temporary files go.
-    """
+    """Return spark-submit with all options before the file; `folder` takes temporary files."""
     more: list[str] = []
     if installation.settings.spark_conf is not None:
         more += ["--properties-file", str(installation.settings.spark_conf)]

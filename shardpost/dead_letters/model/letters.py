@@ -96,10 +96,7 @@ def first_failure(record: Record, error: BaseException | str, failed_at: datetim
 
 
 def failed_again(retry: Record, error: BaseException | str, failed_at: datetime) -> Letter | None:
-    """Return the letter of a failed retry: the same letter, at the retry's attempt.
-
-    None if the record does not have the headers of a retry.
-    """
+    """Return the same letter at a failed retry's attempt; None without the headers of a retry."""
     headers = [*retry.headers, (ERROR, error_text(error)), (FAILED_AT, failed_at.isoformat())]
     key, at = header_bytes(dict(retry.headers).get(ID)), int(failed_at.timestamp() * 1000)
     again = retry._replace(key=key, headers=headers, timestamp=at, is_append_time=False)

@@ -121,11 +121,7 @@ def tombstone(record: Record, attempt: int | None, state: LetterState, at: datet
 def removed(
     letter: Letter | Malformed, record: Record, state: LetterState, at: datetime, routes: Routes
 ) -> Outgoing:
-    """Return the tombstone of a letter of the store that was retried or parked.
-
-    For a malformed letter, which has no attempt, it covers that record alone: others of its key
-    remain.
-    """
+    """Return the tombstone of a letter of the store that was retried or parked."""
     if isinstance(letter, Malformed):
         return tombstone(record, None, state, at)
     gone = tombstone(record, letter.attempt, state, at)

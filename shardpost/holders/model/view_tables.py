@@ -155,10 +155,7 @@ _SELDOM_REPEATED = ("key", "offset", "seq", "timestamp", "client", "amount", "na
 
 @dataclass(frozen=True)
 class InputTables:
-    """What a topic becomes.
-
-    `history` has every record ever read, `latest` the latest decodable record of each key.
-    """
+    """The `history` of a topic, every record ever read, and the `latest` decodable of each key."""
 
     history: Table
     latest: Table

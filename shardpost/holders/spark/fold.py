@@ -34,10 +34,7 @@ from shardpost.spark.kafka_source import partition_column
 
 
 def per_client(held: DataFrame) -> DataFrame:
-    """Return (client, added, removed): the ids that a client came to hold, and ceased to.
-
-    `held` is as `as_of.changed_holders` returns it.
-    """
+    """Return (client, added, removed), ids of positions, by what `changed_holders` finds."""
     sides = F.array(
         F.struct(F.col("held_by").alias("client"), F.lit(-1).alias("delta")),
         F.struct(F.col("holds").alias("client"), F.lit(1).alias("delta")),

@@ -189,10 +189,7 @@ def _language_in(value: bytes | None) -> str | None:
 
 
 def unsubscribed_since(tables: Tables, snapshot: Snapshot, since: int) -> frozenset[str]:
-    """Return the clients that a later snapshot than `since` knows as unsubscribed or deleted.
-
-    Without a JVM.
-    """
+    """Return the clients that a later snapshot than `since` knows as unsubscribed or deleted."""
     if snapshot.number <= since:
         return frozenset()
     # Rows of rebuilt tables may be other ones without being of a later snapshot.

@@ -227,10 +227,7 @@ FOLDING = FoldingRule()
 
 
 def fold_layers(run: HoldersRun, own: Collection[str] | None = None) -> None:
-    """Rewrite the tables whose layer is due to be folded in, as this run sees them.
-
-    Of all tables, or of those with a name in `own`.
-    """
+    """Fold the layers that are due, as this run sees them; with `own`, of tables named there."""
     for table in LAYERED:
         if own is not None and table.name not in own:
             continue

@@ -63,10 +63,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Rebuild:
-    """One rebuild.
-
-    REBUILDS says what its columns are.
-    """
+    """One rebuild; REBUILDS describes its columns."""
 
     number: Annotated[int, Named("rebuild")]
     started_at: datetime
