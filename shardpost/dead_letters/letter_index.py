@@ -113,21 +113,15 @@ def open_index(
         table and table.version(),
         progress,
     )
-    return kept.get(of, lambda: _changed(installation, base, newer, progress, unread))
 
+    def changed() -> LetterIndex:
+        """Return the file's rows merged with later steps, and those not yet in the table."""
+        new = [*letters_table.not_in_table(installation, progress)]
+        rows, mask = with_changes(base, [*newer, *new], progress.generations)
+        errors = {place_of(step): step.error for step in new if step.error}
+        return LetterIndex(rows, mask, errors, unread)
 
-def _changed(
-    installation: Installation,
-    base: pa.Table,
-    newer: Sequence[Step],
-    progress: TableProgress,
-    unread: int,
-) -> LetterIndex:
-    """Return the file's rows merged with later steps, and those not yet in the table."""
-    new = [*letters_table.not_in_table(installation, progress)]
-    rows, mask = with_changes(base, [*newer, *new], progress.generations)
-    errors = {place_of(step): step.error for step in new if step.error}
-    return LetterIndex(rows, mask, errors, unread)
+    return kept.get(of, changed)
 
 
 def _made_beside(installation: Installation, making: threading.Lock) -> None:

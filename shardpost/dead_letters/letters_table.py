@@ -75,7 +75,7 @@ def steps_where(
 
 
 def letters_named(installation: Installation, names: Collection[str]) -> dict[str, Step]:
-    """Return the newest steps of named letters; ShardpostError if the table lacks too many records."""
+    """Return the newest steps of named letters; ShardpostError if the table lacks too many."""
     progress = current_progress(installation)
     if total_size(progress.unread) > FEW_OFFSETS:
         raise ShardpostError(

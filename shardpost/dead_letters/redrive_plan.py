@@ -57,9 +57,8 @@ def prepared(
     require_stores(installation, "dead-letters", "parking-lot")
     routes = routes_of(installation)
     topic = routes.parking_lot
-    marks = watermarks(installation.kafka, {topic: routes.partitions[topic]}, committed=False)[
-        topic
-    ]
+    counts = {topic: routes.partitions[topic]}
+    marks = watermarks(installation.kafka, counts, committed=False)[topic]
     topic_id = topic_ids(installation.kafka, [topic]).get(topic, "")
     shown = Shown(topic_id, {at: end for at, (_, end) in marks.items()})
     if up_to is not None and (shown := Shown.parse(up_to)).topic_id != topic_id:

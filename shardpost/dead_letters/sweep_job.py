@@ -12,7 +12,7 @@ from shardpost.dead_letters.model.retry_policy import Outcome, reported
 from shardpost.dead_letters.model.transition_records import PARKED_ERROR
 from shardpost.errors import DONE, one_line
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.coordinates import TopicPartition, total_size
 from shardpost.kafka.records import Outgoing
 from shardpost.spark.job import JobResult, JobSpec, request_of
 
@@ -145,12 +145,9 @@ def for_a_person(result: Mapping[str, Any], *, with_floods: bool = True) -> list
     """
     lines = []
     if result["held"] and (with_floods or not result["held_errors"]):
-        errors = ", ".join(result["held_errors"])
-        why = (
-            f"too many due letters with one error: {errors}"
-            if errors
-            else ("see the log for the reason")
-        )
+        why = "see the log for the reason"
+        if errors := ", ".join(result["held_errors"]):
+            why = f"too many due letters with one error: {errors}"
         lines.append(f"held: {result['held']}, {why}")
     lines += [str(Gap.from_json(gap)) for gap in result["gaps"]]
     lines += [f"not read: {reason}" for reason in result["not_read"]]
@@ -178,7 +175,6 @@ class SweepRequest:
 
 def _unread_records(installation: Installation) -> int:
     from shardpost.dead_letters.letter_topics import current_progress
-    from shardpost.kafka.coordinates import total_size
 
     return total_size(current_progress(installation).unread)
 

@@ -71,8 +71,7 @@ class Inputs:
         at = now or datetime.now(UTC)
         holders, last = self._kafka.topic("share-holders"), snapshots.newest(self._tables)
         topics = [*self._topics, *self._retries, holders]
-        read = list(last.end_offsets)[len(declared.INPUTS) :] if last else []
-        counts = partition_counts(self._kafka, topics, if_there=read)
+        counts = partition_counts(self._kafka, topics, if_there=self.former_retries(last))
         if last:
             last.require_shards(counts[holders])
         ahead = max(last.looked_at, last.read_at) if last and last.is_ahead(at) else None

@@ -171,7 +171,7 @@ class Pruning:
     @property
     def bytes(self) -> int:
         """About so many bytes go."""
-        return sum(file.bytes for _, files in self.files.items() for file in files.values())
+        return sum(file.bytes for files in self.files.values() for file in files.values())
 
     def in_steps(self) -> "Iterator[Pruning]":
         """Yield it in parts, of BYTES_AT_ONCE of files or of one file."""

@@ -75,8 +75,9 @@ def published_partitions(
     return found
 
 
-def _all_published(kafka: Kafka, topic: str) -> dict[TopicPartition, Published]:
+def _all_published(kafka: Kafka) -> dict[TopicPartition, Published]:
     """Return what is noted of each partition of the topic, in their order."""
+    topic = kafka.topic("share-holders")
     count = topic_metadata.partition_counts(kafka, [topic])[topic]
     partitions = [TopicPartition(topic, number) for number in range(count)]
     with closing(kafka.consumer(PUBLISH_GROUP)) as reader:
@@ -138,18 +139,14 @@ def too_large_lists(installation: Installation, snapshot: Snapshot) -> list[Larg
     JSON escaped nothing in them.
     """
     topic = installation.kafka.topic("share-holders")
-    published = _all_published(installation.kafka, topic)
     empty = Outgoing(topic, b"", b'{"Client":"","Positions":[""]}', [])
-    limits = {
-        place.partition: noted.largest
-        for place, noted in published.items()
-        if noted.largest is not None
-    }
     found: list[LargeList] = []
-    for shard, largest in limits.items():
+    for place, noted in _all_published(installation.kafka).items():
+        if (largest := noted.largest) is None:
+            continue
         sql = (
             "SELECT client, array_length(positions) AS count FROM share_holders"  # noqa: S608 - numbers
-            f" WHERE shard = {shard} AND array_length(positions) > 0"
+            f" WHERE shard = {place.partition} AND array_length(positions) > 0"
             " AND octet_length(array_to_string(positions, '\",\"')) + 2 * octet_length(client)"
             f" > {largest - batch_bytes(empty)}"
         )
@@ -160,9 +157,7 @@ def too_large_lists(installation: Installation, snapshot: Snapshot) -> list[Larg
 
 def noted_snapshots(installation: Installation) -> set[int]:
     """Return their numbers; ShardpostError if Kafka does not answer."""
-    published = _all_published(
-        installation.kafka, installation.kafka.topic("share-holders")
-    ).values()
+    published = _all_published(installation.kafka).values()
     runs = [run for noted in published for run in (noted.at, noted.partly)]
     group = rejected_letters.group_of(
         str(storage.opened(installation.tables, SNAPSHOTS).metadata().id)

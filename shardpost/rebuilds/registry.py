@@ -126,16 +126,16 @@ def compare_open(
             " with `shardpost rebuild start` and the same options"
         )
 
-    def in_use_at(number: int) -> Snapshot:
-        return newest if number == newest.number else snapshots.get(tables, number, now=now)
-
     candidate, standby = rebuild.candidate, rebuild.require_standby(newest)
-    if standing is not Standing.IN_USE:
-        return compare(tables, kafka, in_use_at(standby.number), standby)
-    # Its tables with contacts are not read as they were before a client was erased.
-    as_swapped = replace(candidate, erased_in=newest.erased_in)
-    is_same = candidate.number == standby.number
-    return compare(tables, kafka, standby, as_swapped if is_same else in_use_at(standby.number))
+    if standing is Standing.IN_USE and candidate.number == standby.number:
+        # Its tables with contacts are not read as they were before a client was erased.
+        in_use = replace(candidate, erased_in=newest.erased_in)
+    elif standby.number == newest.number:
+        in_use = newest
+    else:
+        in_use = snapshots.get(tables, standby.number, now=now)
+    views = (standby, in_use) if standing is Standing.IN_USE else (in_use, standby)
+    return compare(tables, kafka, *views)
 
 
 def require_country(installation: Installation, last: Snapshot) -> None:

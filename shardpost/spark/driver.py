@@ -24,7 +24,6 @@ from shardpost.installation import Installation, opened
 from shardpost.locks import refused_runs
 from shardpost.spark import run_size
 from shardpost.spark.job import BY_DEFAULT, STAYS, JobResult, request_of, terminate_with_parent
-from shardpost.spark.run_size import RunSize
 
 # Master and jars come with spark-submit (submit.py).
 SESSION_CONF = {
@@ -76,8 +75,11 @@ def start_session(
             builder = builder.master(f"local[{max(at_once, os.cpu_count() or 1)}]")
             if worker_daemon is not None:
                 builder = builder.config("spark.python.daemon.module", worker_daemon)
-    with _keeping_interrupt_handler():
-        session = builder.getOrCreate()
+    interrupt_handler = signal.getsignal(signal.SIGINT)
+    session = builder.getOrCreate()
+    if threading.current_thread() is threading.main_thread():
+        # PySpark's own would ask a JVM that the same Ctrl-C has ended.
+        signal.signal(signal.SIGINT, interrupt_handler)
     # To Python in executors, with the tasks: neither arguments nor Spark's UI have them. Their JVMs
     # get them from Spark itself.
     store = {name: text for name, text in os.environ.items() if name.startswith("AWS_")}
@@ -87,8 +89,10 @@ def start_session(
 
 def divide_shuffles(spark: SparkSession, records: int) -> None:
     """Choose how many tasks shuffle so many records, or rows, from now on."""
-    cores = spark.sparkContext.defaultParallelism
-    spark.conf.set("spark.sql.shuffle.partitions", RunSize(records).tasks(cores))
+    tasks = spark.sparkContext.defaultParallelism
+    if not run_size.is_few(records):
+        tasks = max(4 * tasks, records // run_size.THRESHOLDS.per_task)
+    spark.conf.set("spark.sql.shuffle.partitions", tasks)
 
 
 _COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
@@ -109,15 +113,6 @@ def plan_for(spark: SparkSession, records: int) -> None:
     is_planned_again = records > run_size.THRESHOLDS.planned_once
     for name, value in (chosen | {_ADAPTIVE: str(is_planned_again).lower()}).items():
         spark.conf.set(name, value)
-
-
-@contextmanager
-def _keeping_interrupt_handler() -> Iterator[None]:
-    """Keep the handler of SIGINT: PySpark's would ask a JVM that the same Ctrl-C has ended."""
-    before = signal.getsignal(signal.SIGINT)
-    yield
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, before)
 
 
 T = TypeVar("T")

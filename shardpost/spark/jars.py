@@ -100,9 +100,8 @@ def store_conf(tables: Tables) -> dict[str, str]:
 
 
 ARCHIVE_FOLDER = Path(sys.prefix) / "share" / "shardpost"
-MIN_ARCHIVE_BYTES = (
-    100_000_000  # with the classes of a session; a JVM that started none dumps far less
-)
+# With the classes of a session; a JVM that started none dumps far less.
+MIN_ARCHIVE_BYTES = 100_000_000
 ABANDONED_SECONDS = 3600.0
 
 
@@ -122,13 +121,10 @@ class Archive:
 
     def keep(self) -> None:
         """Keep what the JVM dumped, if it started Spark; to be called when the job succeeded."""
-        if (
-            self.dump_to
-            and self.dump_to.exists()
-            and self.dump_to.stat().st_size >= MIN_ARCHIVE_BYTES
-        ):
+        new = self.dump_to
+        if new and new.exists() and new.stat().st_size >= MIN_ARCHIVE_BYTES:
             with _logging_failure():
-                self.dump_to.replace(self.path)
+                new.replace(self.path)
 
 
 def archive_options() -> tuple[str, ...]:

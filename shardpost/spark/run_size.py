@@ -33,17 +33,6 @@ class Thresholds:
 THRESHOLDS = Thresholds()
 
 
-@dataclass(frozen=True)
-class RunSize:
-    """So many records that a run reads, or rows that a plan handles."""
-
-    records: int
-
-    @property
-    def is_few(self) -> bool:
-        """Whether their keys fit into one process."""
-        return self.records <= THRESHOLDS.few
-
-    def tasks(self, cores: int) -> int:
-        """Return how many tasks shuffle them."""
-        return cores if self.is_few else max(4 * cores, self.records // THRESHOLDS.per_task)
+def is_few(records: int) -> bool:
+    """Tell whether the keys of so many records, or rows, fit into one process."""
+    return records <= THRESHOLDS.few

@@ -172,20 +172,15 @@ def submit_conf(*jvm_options: str, more_jars: Sequence[Path] = ()) -> dict[str, 
 
 def submit_command(installation: Installation, conf: dict[str, str], folder: Path) -> list[str]:
     """Return spark-submit with all options before the file; `folder` takes temporary files."""
-    more: list[str] = []
-    if installation.settings.spark_conf is not None:
-        more += ["--properties-file", str(installation.settings.spark_conf)]
-    if not is_local(installation.settings.spark_master):
+    settings, more = installation.settings, list[str]()
+    if settings.spark_conf is not None:
+        more += ["--properties-file", str(settings.spark_conf)]
+    if not is_local(settings.spark_master):
         more += ["--py-files", str(packages_zip(folder))]
-    conf = conf_on(installation, installation.settings.spark_master, conf)
+    conf = conf_on(installation, settings.spark_master, conf)
     return [
         str(BIN / "spark-submit"),
-        *(
-            "--master",
-            installation.settings.spark_master,
-            "--driver-memory",
-            installation.settings.driver_memory,
-        ),
+        *("--master", settings.spark_master, "--driver-memory", settings.driver_memory),
         *more,
         *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
     ]

@@ -80,7 +80,7 @@ def retry_record(letter: Letter, record: Record, topic: str, routes: Routes) -> 
     value = None if letter.is_null else record.value
     partition = BY_KEY
     if not letter.origin_key:  # librdkafka may put a record without a key anywhere
-        partition = partition_of(letter.origin_key or letter.id, routes.partitions[topic])
+        partition = partition_of(letter.id, routes.partitions[topic])
     return Outgoing(topic, letter.origin_key, value, headers, partition)
 
 

@@ -44,7 +44,7 @@ from shardpost.installation import Installation
 from shardpost.spark import driver, kafka_source
 from shardpost.spark.job import JobResult
 from shardpost.spark.kafka_source import FewRecords, ReadRanges
-from shardpost.spark.run_size import RunSize
+from shardpost.spark.run_size import is_few
 from shardpost.topics import guards
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ def build_snapshot(
             last,
             country=country,
             shards=state.counts[kafka.topic("share-holders")],
-            few=RunSize(unread.size).is_few,
+            few=is_few(unread.size),
             kafka=kafka,
             partitions=state.counts,
             unread=unread,

@@ -39,7 +39,7 @@ from shardpost.kafka.coordinates import OffsetRange, Watermarks, total_size
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_metadata import changed_topics, require_same_topics, topic_ids
 from shardpost.spark import delta_files
-from shardpost.spark.run_size import RunSize
+from shardpost.spark.run_size import is_few
 
 # A unit has about so many records: some ten seconds of work.
 RECORDS_AT_ONCE = 2_000_000
@@ -202,7 +202,7 @@ class KafkaHistories:
             None,
             country=pinned.country,
             shards=pinned.shards,
-            few=RunSize(unread.size).is_few,
+            few=is_few(unread.size),
             kafka=self.kafka,
             partitions={topic: len(ends) for topic, ends in pinned.end_offsets.items()},
             unread=unread,

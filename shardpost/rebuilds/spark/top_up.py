@@ -33,7 +33,7 @@ from shardpost.logs import step
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.rebuilds.spark.histories import decoded_again
 from shardpost.spark import delta_files, driver
-from shardpost.spark.run_size import RunSize
+from shardpost.spark.run_size import is_few
 
 
 def standby_writer(
@@ -82,8 +82,7 @@ def top_up(
         new[history] = delta_files.paths(installation.tables, located, files)
         records += sum(files.values())
     driver.plan_for(spark, records)
-    few = RunSize(records).is_few
-    run = HoldersRun(tables, view, view.country, at.shards, few)
+    run = HoldersRun(tables, view, view.country, at.shards, is_few(records))
     rejected = _append_histories(run, installation.kafka, view, new, own)
     counts = at.counts
     if t.SHARE_HOLDERS.name in own:
