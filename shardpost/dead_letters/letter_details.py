@@ -48,10 +48,7 @@ class LetterDetails:
     retries: Sequence[Record]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the form of `letters show --json`.
-
-        Bytes that are not UTF-8 are in base64, prefixed with that word.
-        """
+        """Return the form of `letters show --json`; bytes that are not UTF-8 are `base64 …`."""
         record = self.record
         headers = record.headers if record else []
         return {

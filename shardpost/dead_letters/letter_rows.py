@@ -181,10 +181,7 @@ def folded(steps: Iterable[Step], generations: Generations) -> pa.Table:
 
 
 def steps_of(rows: pa.Table) -> Iterator[Step]:
-    """Yield the newest step of each letter, preceded by its newest failure if different.
-
-    The error of a failure is replaced by a placeholder text.
-    """
+    """Yield the newest step of each letter after its newest failure, if different, error `…`."""
     columns = [python_values(rows[name]) for name in SCHEMA.names]
     for values in zip(*columns, strict=True):
         row = dict(zip(SCHEMA.names, values, strict=True))

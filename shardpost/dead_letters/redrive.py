@@ -93,10 +93,7 @@ GROUP BY id HAVING origin NOT NULL ORDER BY offset"""
 
 @dataclass(frozen=True)
 class Redrive:
-    """A redrive request and its topics, for at most `canary` letters, `rate` per second.
-
-    Only letters `shown` by its plan are touched.
-    """
+    """A request and its topics: at most `canary` letters `shown` by its plan, `rate` per second."""
 
     installation: Installation
     routes: Routes

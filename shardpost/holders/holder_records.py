@@ -1,7 +1,4 @@
-"""The records of the topic `share-holders`: made of the holders that changed.
-
-A record is a client's list, or its length if the list is too large, or null.
-"""
+"""The records of `share-holders`: a changed list, its length if that is too large, or null."""
 
 import json
 import logging
@@ -48,10 +45,7 @@ _CHANGED = pa.schema(
 
 @dataclass(frozen=True)
 class ChangedHolders:
-    """The holders that changed after the snapshot `since`, of all partitions.
-
-    `of_shard` has (snapshot, client, its ids) of each.
-    """
+    """The holders that changed after `since`: {shard: (snapshot, client, its ids) of each}."""
 
     since: int
     of_shard: Mapping[int, Sequence[tuple[int, str, pa.Array]]]

@@ -195,10 +195,7 @@ class Arrivals:
         return True
 
     def note(self, *, is_changed: bool) -> None:
-        """Take in whether a turn has found something.
-
-        Where topics end elsewhere, and it did not, they may end there for long.
-        """
+        """Note whether a turn has found something: if not, topics may end there for long."""
         self._ends_of_nothing = {} if is_changed else self._ends
 
     def wait(self, last: Snapshot, seconds: float) -> bool:

@@ -88,10 +88,7 @@ def why_no_record(
 
 
 def not_covered(snapshot: Snapshot, as_of: datetime | None) -> str | None:
-    """Return that a snapshot may lack records of before a time; None if it has them all.
-
-    The snapshot is `as_known`.
-    """
+    """Return that a snapshot, `as_known`, may lack records of before a time; None if it has all."""
     if as_of is None or as_of <= snapshot.looked_at:
         return None
     if snapshot.looked_at == NEVER:

@@ -134,13 +134,10 @@ class _Sending:
 
     def _send_after(self, sent: int, tables: str) -> int:
         """Fence older runs, then read how far they sent, then send the rest, batch by batch."""
-        self._partitions = topic_metadata.partition_counts(self._installation.kafka, [self._topic])[
-            self._topic
-        ]
-        self._config = topic_config(self._installation.kafka, self._topic)
-        place = TopicPartition(self._topic, 0)
-        count = 0
-        reader = self._installation.kafka.consumer(group_of(tables))
+        kafka, topic, count = self._installation.kafka, self._topic, 0
+        self._partitions = topic_metadata.partition_counts(kafka, [topic])[topic]
+        self._config = topic_config(kafka, topic)
+        place, reader = TopicPartition(topic, 0), kafka.consumer(group_of(tables))
         with closing(reader), closing(self._writer(tables)) as writer:
             self._installation.tables.require_held()  # without the lock it would fence its holder
             writer.open()

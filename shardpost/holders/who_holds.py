@@ -46,10 +46,7 @@ _WHOLE = "SELECT h.client, h.positions FROM {held} h WHERE {condition} ORDER BY 
 
 
 def query_holders(tables: Tables, snapshot: Snapshot, wanted: HoldersQuery) -> Holders:
-    """Return who holds, by client; UsageError for a shard that does not exist.
-
-    ShardpostError for a time of which the history was pruned.
-    """
+    """Return who holds, by client; errors as of `holders_page`."""
     opened, of_wanted = _opened(tables, snapshot, wanted)
     table = opened.query(_WHOLE.format(**of_wanted))
     # Of whole columns, which is faster.

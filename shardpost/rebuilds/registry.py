@@ -5,8 +5,7 @@ names was written by a run that was killed. One run at a time writes tables besi
 anybody may compare them.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -30,14 +29,12 @@ if TYPE_CHECKING:
     from shardpost.delta.row_files import RowTable
 
 
-@contextmanager
-def rebuilding(files: Files, *, wait: float = 0) -> Iterator[None]:
+def rebuilding(files: Files, *, wait: float = 0) -> AbstractContextManager[None]:
     """Hold the lock of rebuilds; LockedError beside another run that writes their tables.
 
     A compaction holds it for the seconds of a top-up: `wait` for that.
     """
-    with exclusive(files, "rebuild", "a run of the rebuild", wait=wait):
-        yield
+    return exclusive(files, "rebuild", "a run of the rebuild", wait=wait)
 
 
 NUMBER = "rebuild"

@@ -6,10 +6,7 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class Follow:
-    """A run that stays and follows the inputs: until that time, or until it is stopped.
-
-    Turns begin at least `every` so many seconds apart.
-    """
+    """A run that follows the inputs until then or a stop, one turn in `every` seconds at most."""
 
     until: datetime
     every: float = 1.0

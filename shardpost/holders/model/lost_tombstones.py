@@ -123,10 +123,7 @@ class Compaction:
 
 
 def compaction_of(config: Mapping[str, str | None]) -> Compaction:
-    """Return how Kafka compacts a topic of that effective configuration.
-
-    What a service does not say has Kafka's default.
-    """
+    """Return how Kafka compacts a topic, by its effective configuration, else by defaults."""
     policy = (config.get("cleanup.policy") or "").split(",")
     lag, retention, *segment = (
         timedelta(milliseconds=min(int(config.get(name) or default), _LONGEST_MS))

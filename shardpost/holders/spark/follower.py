@@ -115,10 +115,7 @@ class Follower:
         return code, document | {FOLLOWING: self._own.as_json() | {"ended": end}}
 
     def _is_due(self, now: float) -> bool:
-        """Tell whether a turn is due: there is something new, or the last look is a minute ago.
-
-        After one that failed, it always is.
-        """
+        """Tell whether a turn is due: something is new, a minute is over, or the last failed."""
         is_late = now - self._looked_at >= NOTED_EVERY.total_seconds()
         is_late |= self._failed is not None
         return is_late or self._last is None or self._arrivals.look(self._last)

@@ -45,10 +45,7 @@ from shardpost.spark.delta_files import read
 
 
 def order_of(position: Column) -> list[Column]:
-    """Return the columns to sort by, before the id itself: kind, length, digits.
-
-    All-digit ids come first, by number however long it is; the rest by code point.
-    """
+    """Return the columns to sort by, before the id itself: kind, length, digits."""
     is_number = position.rlike(r"\A[0-9]+\z")
     digits = F.when(is_number, F.ltrim(position, F.lit("0"))).otherwise("")
     return [
@@ -205,10 +202,7 @@ def unsubscribed_since(tables: Tables, snapshot: Snapshot, since: int) -> frozen
 def holding_clients(
     tables: Tables, snapshot: Snapshot, as_of: datetime, client: str | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield (client, email, has_contact) of each client that held as `held_positions` says.
-
-    Of all, or of one; each once, in no order. Without a JVM.
-    """
+    """Yield (client, email, has_contact), each once in no order, of who held then: all, or one."""
     snapshot.require_history(as_of)
     condition = "true" if client is None else f"u.client = {text_literal(client)}"
     sql = _HOLDING.format(positions=counted_positions(snapshot.country, as_of), condition=condition)

@@ -168,10 +168,7 @@ def folders_of(tables: Collection[str], number: int) -> dict[str, str]:
 
 
 def with_dependents(names: Collection[str]) -> tuple[str, ...]:
-    """Return tables, and those that are made of them, in the order in which they are built.
-
-    UsageError for a name that no table has.
-    """
+    """Return tables and those made of them, in the order of building; UsageError if unknown."""
     if unknown := sorted({*names} - {*NAMES}):
         raise UsageError(f"{shown(unknown[0])}: expected a table: {', '.join(NAMES)}")
     wanted = {*names}
