@@ -200,7 +200,7 @@ def _dry_run_document(result: Mapping[str, Any], lists: "DryRunLists") -> Iterat
 @WEEK
 @click.option("--open", "is_opened", is_flag=True, help="Show the HTML in a browser.")
 @AS_JSON
-def preview_command(client: str, week: str, is_opened: bool) -> int:
+def preview_command(client: str, week: str, is_opened: bool) -> None:
     """Print one client's e-mail of a week: as it was sent, or as a run would send it now.
 
     Headers and text; `--json` has the HTML as well. Nothing is sent, and nothing is written.
@@ -219,7 +219,6 @@ def preview_command(client: str, week: str, is_opened: bool) -> int:
         is_shown = webbrowser.open(Path(file.name).as_uri())
         where = "opened" if is_shown else "no browser found: the HTML is in"
         click.echo(f"{where} {file.name}", err=True)
-    return DONE
 
 
 def _preview(installation: Installation, client: str, week: str, now: datetime) -> "MailPreview":
@@ -252,7 +251,7 @@ def _lines(found: "MailPreview") -> Iterator[str]:
 )
 @click.option("--week", metavar="WEEK", help="ISO week; by default the last one that ended.")
 @AS_JSON
-def test_command(client: str, to: str, week: str | None) -> int:
+def test_command(client: str, to: str, week: str | None) -> None:
     """Send the e-mail that `email preview` prints to an address of yours, marked as a test.
 
     Nothing of it is in the ledger, and its link unsubscribes nobody.
@@ -263,7 +262,6 @@ def test_command(client: str, to: str, week: str | None) -> int:
     chosen = str(IsoWeek.last_ended(now)) if week is None else week
     sent = send_test(installation, _preview(installation, client, chosen, now), to, now)
     print_document(sent, lambda: ["sent to {to}: {subject} ({message_id})".format(**sent)])
-    return DONE
 
 
 @email_command.group("templates")
@@ -273,7 +271,7 @@ def templates_command() -> None:
 
 @templates_command.command("init")
 @click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
-def init_command(folder: Path | None) -> int:
+def init_command(folder: Path | None) -> None:
     """Write the shipped templates into a folder, to be changed; nothing is overwritten.
 
     By default into that of SHARDPOST_MAIL_TEMPLATES.
@@ -287,4 +285,3 @@ def init_command(folder: Path | None) -> int:
         click.echo(one_line(str(path)))
     if chosen.absolute() != opened().settings.mail_templates:
         click.echo(f"set {NAME}={chosen.absolute()}", err=True)
-    return DONE

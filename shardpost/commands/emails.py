@@ -85,7 +85,7 @@ def emails_command(
 @AS_JSON
 def resolve_command(
     week: str, named: tuple[str, ...], more: tuple[str, ...], outcome: str, why: str, by: str
-) -> int:
+) -> None:
     """Decide whether e-mails whose delivery is unknown were delivered.
 
     All clients or none: unless every one of them is `unknown`, nothing is changed. Refused while a
@@ -105,7 +105,6 @@ def resolve_command(
         {"week": str(decided.week), "resolved": rows},
         lambda: [f"{shown(one)}: {outcome} (was unknown), shard {shards[one]}" for one in clients],
     )
-    return DONE
 
 
 @emails_command.command("accept-ledger")
@@ -113,7 +112,7 @@ def resolve_command(
 @NEEDED_WHY
 @YES
 @BY
-def accept_ledger_command(week: str, why: str, by: str) -> int:
+def accept_ledger_command(week: str, why: str, by: str) -> None:
     """Accept the ledger of a week that lost records, so that the week can be mailed again.
 
     Clients that it no longer lists will be mailed by the next run, including those that already
@@ -125,18 +124,17 @@ def accept_ledger_command(week: str, why: str, by: str) -> int:
     iso_week = IsoWeek.parse(week)
     if WeekState(opened(), iso_week).why_incomplete() is None:
         click.echo(f"{iso_week}: no known losses in its ledger: nothing to accept")
-        return DONE
+        return
     confirm(f"{iso_week}: mail clients that the ledger does not list, even if they got the e-mail?")
     accept_ledger(opened(), iso_week, by, why, datetime.now(UTC))
     click.echo(f"{iso_week}: accepted the current ledger; clients not in it will be mailed")
-    return DONE
 
 
 @emails_command.command("pause")
 @WEEK
 @NEEDED_WHY
 @BY
-def pause_command(week: str, why: str, by: str) -> int:
+def pause_command(week: str, why: str, by: str) -> None:
     """Stop mailing a week: runs that mail it end within seconds, and others refuse it.
 
     Mails that are on their way are finished; who is not mailed yet stays open. To continue:
@@ -146,14 +144,13 @@ def pause_command(week: str, why: str, by: str) -> int:
 
     paused = pause(opened(), IsoWeek.parse(week), by, why, datetime.now(UTC))
     click.echo(one_line(f"{paused.week}: paused: runs of it end now, and others refuse it"))
-    return DONE
 
 
 @emails_command.command("resume")
 @WEEK
 @NEEDED_WHY
 @BY
-def resume_command(week: str, why: str, by: str) -> int:
+def resume_command(week: str, why: str, by: str) -> None:
     """Allow runs of a week that was paused. It starts none: `shardpost email` does."""
     from shardpost.weekly_email.week_decisions import resume
 
@@ -164,7 +161,6 @@ def resume_command(week: str, why: str, by: str) -> int:
             " weekly_email, mails the remaining clients"
         )
     )
-    return DONE
 
 
 @click.group()

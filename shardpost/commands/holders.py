@@ -21,7 +21,7 @@ from shardpost.wording import ranges_text
 @AS_JSON
 def holders_command(
     client: str | None, shard: int | None, as_of: datetime | None, number: int | None
-) -> int:
+) -> None:
     """Print who holds US stock (of SHARDPOST_COUNTRY): each client with its positions.
 
     As of a TIME: by the records with a timestamp before it. Warns on standard error if no record
@@ -40,7 +40,6 @@ def holders_command(
     if unknown is not None:
         click.echo(one_line(unknown), err=True)
     print_document(found, lambda: "" if unknown else _holders_text(found, client))
-    return 0
 
 
 def _holders_text(found: dict[str, list[str]], client: str | None) -> str:
@@ -60,7 +59,7 @@ TRANSITIONS_HEADING = ("position", "change", "record", "timestamp", "why")
 @click.argument("position", required=False, type=KEY)
 @SNAPSHOT
 @AS_JSON
-def explain_command(client: str, position: str | None, number: int | None) -> int:
+def explain_command(client: str, position: str | None, number: int | None) -> None:
     """Print which records added or removed each of CLIENT's positions.
 
     A position of the client that never counted is listed with its latest record, and why.
@@ -77,7 +76,6 @@ def explain_command(client: str, position: str | None, number: int | None) -> in
     print_document(
         found, lambda: text_table(TRANSITIONS_HEADING, map(_transition_row, found)) if found else ""
     )
-    return 0
 
 
 def _transition_row(transition: Transition) -> tuple[str, ...]:
@@ -96,7 +94,7 @@ SNAPSHOTS_HEADING = ("snapshot", "country", "committed at", "looked at", "end of
 
 @click.command()
 @AS_JSON
-def snapshots_command() -> int:
+def snapshots_command() -> None:
     """List the snapshots that can be queried, oldest first.
 
     `looked at` is when a compaction last read the input topics to their ends; `end offsets` is the
@@ -106,7 +104,6 @@ def snapshots_command() -> int:
 
     found = tables.snapshots()
     print_document(found, lambda: "\n".join(_snapshots_text(found)))
-    return 0
 
 
 def _snapshots_text(found: list[Snapshot]) -> Iterator[str]:

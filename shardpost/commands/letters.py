@@ -120,13 +120,12 @@ def first_line(error: str | None, longest: int) -> str:
 @letters_command.command("show")
 @click.argument("letter_id", type=KEY, metavar="ID")
 @AS_JSON
-def show_command(letter_id: str) -> int:
+def show_command(letter_id: str) -> None:
     """Print one letter: its headers, its value, its history, and its retries."""
     from shardpost.dead_letters.letter_details import describe
 
     details = describe(opened(), letter_id).as_json()
     print_document(details, lambda: _details_text(details))
-    return DONE
 
 
 def _details_text(details: dict[str, Any]) -> str:

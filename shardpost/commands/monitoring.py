@@ -75,7 +75,7 @@ def test_command() -> int:
 
 @alerts_command.command("list")
 @AS_JSON
-def list_command() -> int:
+def list_command() -> None:
     """List what is firing: since when, which channels were notified, and until when it is silenced.
 
     By the last look of `watch_kafka`, and by failed tasks. Secrets of channels are not shown.
@@ -87,7 +87,6 @@ def list_command() -> int:
         found,
         lambda: [line for one in found for line in _firing_lines(one, now)] or "nothing is firing",
     )
-    return DONE
 
 
 def _firing_lines(one: "Firing", now: datetime) -> Iterator[str]:
@@ -142,12 +141,12 @@ def _silence(key: str, duration: timedelta, by: str, why: str) -> int:
 
 
 @click.command()
-def metrics_command() -> int:
+def metrics_command() -> None:
     """Measure everything once and print it as OpenMetrics.
 
     What cannot be measured is left out: shardpost_source_up is 0 then.
     """
-    from shardpost.watch.watch import metrics_text
+    from shardpost.watch.watch import collect_all, open_metrics
 
-    click.echo(metrics_text(opened(), datetime.now(UTC)), nl=False)
-    return 0
+    found = collect_all(opened(), datetime.now(UTC))
+    click.echo(open_metrics(found.measures), nl=False)

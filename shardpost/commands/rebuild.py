@@ -182,7 +182,7 @@ def rollback_command(why: str, by: str) -> int:
 @YES
 @BY
 @AS_JSON
-def drop_command(why: str, by: str) -> int:
+def drop_command(why: str, by: str) -> None:
     """Drop the tables that are not in use.
 
     Before a swap these are the rebuilt tables. After it they are the old ones, and a rollback is
@@ -200,12 +200,11 @@ def drop_command(why: str, by: str) -> int:
         {"rebuild": rebuild.number, "removed": removed},
         lambda: f"rebuild {rebuild.number} is dropped: {gone}",
     )
-    return DONE
 
 
 @rebuild_command.command("list")
 @AS_JSON
-def list_command() -> int:
+def list_command() -> None:
     """Print all rebuilds: which tables, where they stand, and how far behind they are."""
     from shardpost.delta.query import table_errors
     from shardpost.rebuilds.registry import list_described
@@ -213,4 +212,3 @@ def list_command() -> int:
     with table_errors():
         found = list_described(opened().tables)
     print_document(found, lambda: "\n".join(map(rebuild_text, found)) or "no rebuild yet")
-    return DONE

@@ -104,7 +104,7 @@ HEADING = ("key", "state", "age", "dag", "requested by", "run")
 
 @runs_command.command("list")
 @AS_JSON
-def list_command() -> int:
+def list_command() -> None:
     """List accepted requests whose runs have not ended, and recent conflicts."""
     from shardpost.run_requests.request_client import list_decided, list_runs
 
@@ -115,7 +115,6 @@ def list_command() -> int:
         rows,
         lambda: text_table(HEADING, [_run_cells(row, now) for row in rows]) if rows else NO_COMMAND,
     )
-    return DONE
 
 
 def _run_cells(row: "RunRow", now: datetime) -> tuple[str, ...]:
@@ -147,7 +146,7 @@ def dispatch_command() -> int:
 @NEEDED_WHY
 @YES
 @BY
-def release_command(key: str, why: str, by: str) -> int:
+def release_command(key: str, why: str, by: str) -> None:
     """Free a key whose run never ends.
 
     Its run in Airflow, if there is one, is left running.
@@ -158,4 +157,3 @@ def release_command(key: str, why: str, by: str) -> int:
     confirm(f"Release {key}, so that another run of it can start beside one that is still running?")
     command = release(installation, key, by, why, datetime.now(UTC))
     click.echo(f"released: {key}; run {command.run_id} of {command.dag} is left running")
-    return DONE

@@ -23,7 +23,7 @@ from shardpost.locks.shared_files import Files
 
 @click.command()
 @AS_JSON
-def status_command() -> int:
+def status_command() -> None:
     """Print state and address of broker, mail server and Airflow.
 
     Exit code 0, whatever is up: `shardpost doctor` is the check.
@@ -33,7 +33,6 @@ def status_command() -> int:
     installation = opened()
     found = stack.status(installation.settings) | _follower(installation.files)
     print_document(found, lambda: status_text(installation.files, found))
-    return 0
 
 
 def _follower(files: Files) -> dict[str, dict[str, str]]:
@@ -61,7 +60,7 @@ def status_text(files: Files, found: dict[str, dict[str, str]]) -> str:
 
 @click.command()
 @click.option("--no-airflow", is_flag=True, help="Start the broker and the mail sink only.")
-def up_command(no_airflow: bool) -> int:
+def up_command(no_airflow: bool) -> None:
     """Start the embedded stack.
 
     Returns when all services are healthy; those that are running already are left alone.
@@ -75,21 +74,19 @@ def up_command(no_airflow: bool) -> int:
         say=lambda line: click.echo(line, err=True),
     )
     click.echo(status_text(installation.files, stack.status(installation.settings)))
-    return 0
 
 
 @click.command()
-def down_command() -> int:
+def down_command() -> None:
     """Stop the embedded stack; its data is kept."""
     from shardpost.embedded import stack
 
     stack.down(opened().settings, say=lambda line: click.echo(line, err=True))
-    return 0
 
 
 @click.command()
 @click.option("--keep", is_flag=True, help="Keep its stack running, to explore it.")
-def demo_command(keep: bool) -> int:
+def demo_command(keep: bool) -> None:
     """Run the whole pipeline on five positions, end to end.
 
     Uses a fresh stack with a home and ports of its own, so it does not disturb one that is running.
@@ -97,7 +94,6 @@ def demo_command(keep: bool) -> int:
     from shardpost.embedded import demo
 
     demo.run_demo(opened().settings, now=datetime.now(UTC), keep=keep, say=click.echo)
-    return 0
 
 
 # Airflow's command line says at each start that it cannot draw DAGs; nothing here draws them.
@@ -128,7 +124,7 @@ def dags_command() -> None:
 
 
 @dags_command.command("path")
-def path_command() -> int:
+def path_command() -> None:
     """Print the folder of the DAGs: for Airflow's dags_folder, or a bundle of its own.
 
     Its plugins Airflow finds by itself where the package is installed by pip; those of a checkout
@@ -136,7 +132,6 @@ def path_command() -> int:
     """
     opened()
     click.echo(DAGS)
-    return 0
 
 
 @click.group()
@@ -146,7 +141,7 @@ def jars_command() -> None:
 
 @jars_command.command("fetch")
 @click.argument("purposes", nargs=-1, metavar="[PURPOSE]...")
-def fetch_command(purposes: tuple[str, ...]) -> int:
+def fetch_command(purposes: tuple[str, ...]) -> None:
     """Fetch jars from Maven Central, in exact versions by SHA-256, into the virtual environment.
 
     PURPOSE is one or more of the files of `ivy/`, by default `spark`, which every job needs; `jdbc`
@@ -155,7 +150,6 @@ def fetch_command(purposes: tuple[str, ...]) -> int:
     opened()
     for purpose in purposes or ("spark",):
         click.echo(fetch(purpose))
-    return 0
 
 
 def fetch(purpose: str) -> Path:

@@ -46,7 +46,7 @@ def tables_command() -> None:
 
 @tables_command.command("list")
 @AS_JSON
-def list_command() -> int:
+def list_command() -> None:
     """Print the size of each table, and what prevents its files from being removed.
 
     `rows` counts the rows in the files of the newest snapshot, before they are merged: a client may
@@ -57,7 +57,6 @@ def list_command() -> int:
 
     found = table_sizes(opened().tables)
     print_document(found, lambda: _sizes_text(found))
-    return 0
 
 
 def _sizes_text(found: "list[TableSize]") -> str:
@@ -80,7 +79,7 @@ def _sizes_text(found: "list[TableSize]") -> str:
     type=click.Choice(["duckdb", "spark", "trino", "polars"]),
     help="Which engine is to read the tables.",
 )
-def views_command(engine: str) -> int:
+def views_command(engine: str) -> None:
     """Print views with which other engines read the tables correctly: SQL, or Python for Polars.
 
     A table's rows are not its current state, even read through Delta: `share_holders` has several
@@ -93,7 +92,6 @@ def views_command(engine: str) -> int:
 
     snapshot = tables.snapshot()
     click.echo(EngineViews(Engine(engine), opened().tables.root, snapshot).text(), nl=False)
-    return 0
 
 
 @tables_command.command("maintain")
@@ -164,7 +162,7 @@ def erase_command(client: str, why: str, by: str, dry_run: bool) -> int:
 @SNAPSHOT
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV (RFC 4180), with a header.")
 @AS_JSON
-def sql_command(statement: str, number: int | None, as_csv: bool) -> int:
+def sql_command(statement: str, number: int | None, as_csv: bool) -> None:
     """Query all tables of docs/tables.md in SQL (DataFusion's).
 
     Such as "SELECT client, positions FROM share_holders". Tables up to rejected_records are as they
@@ -186,7 +184,6 @@ def sql_command(statement: str, number: int | None, as_csv: bool) -> int:
     else:
         cells = (map(_cell, row) for rows in _batches(found) for row in rows)
         click.echo(text_table(found.schema.names, [[*row] for row in cells]))
-    return 0
 
 
 def _batches(found: "pa.RecordBatchReader") -> Iterator[list[tuple[Any, ...]]]:

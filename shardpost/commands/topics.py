@@ -47,7 +47,7 @@ def apply_command(dry_run: bool) -> int:
 @topics_command.command("groups")
 @click.option("--apply", "is_applied", is_flag=True, help="Delete them; else they are only listed.")
 @AS_JSON
-def groups_command(is_applied: bool) -> int:
+def groups_command(is_applied: bool) -> None:
     """List the groups that former installations left in Kafka, and delete them with --apply.
 
     The committed offsets of such a group (`shardpost-rejected-…`) say up to where an installation
@@ -66,7 +66,6 @@ def groups_command(is_applied: bool) -> int:
         {"groups": found, "deleted": is_applied},
         lambda: "\n".join(f"{name}: {done}" for name in found) or "nothing is left",
     )
-    return DONE
 
 
 @topics_command.command("audit")

@@ -74,7 +74,8 @@ def erase_contact(installation: Installation, topics: Collection[str], client: s
         version = letters_table.open_table(installation.tables).version()
         counts = _find(installation.tables, version, topics, client)
         if counts:
-            change = without_contact(DEAD_LETTERS, partial(_own, topics, client.encode()))
+            own = partial(_own, topics, client.encode())
+            change = partial(without_contact, DEAD_LETTERS, own)
             files = dict.fromkeys(counts, change)
             commit_files(installation.tables, DEAD_LETTERS, version, files, str(uuid.uuid4()))
     return sum(counts.values())

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -85,13 +85,7 @@ class Tables:
 
     def __reduce__(self) -> tuple[type["Tables"], tuple[object, ...]]:
         """Take the values to another process, and nothing that is open or held."""
-        return type(self), (
-            self.root,
-            self.is_on_store,
-            self.credentials,
-            self.snapshot_days,
-            self.home,
-        )
+        return type(self), tuple(getattr(self, one.name) for one in fields(self))
 
     @contextmanager
     def opened_once(self) -> Iterator[None]:

@@ -6,7 +6,6 @@ are emptied. Rows that are looked at by key come in parts of which each fits int
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from zlib import crc32
@@ -16,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import ipc
 
-from shardpost.delta import parquet_files, table_log
+from shardpost.delta import parquet_files, storage, table_log
 from shardpost.delta.object_store import Tables
 from shardpost.delta.parquet_files import Change
 from shardpost.delta.table import Table
@@ -41,7 +40,7 @@ def commit_files(
     step(f"commit {table.path}")
     version = table_log.commit(tables, table, version, filter(None, made), files)
     step(f"checkpoint {table.path}")
-    table_log.write_checkpoint(tables, table, version)
+    storage.opened(tables, table, version).create_checkpoint()
     return version
 
 
@@ -67,11 +66,6 @@ def files_with_contact(
     return {path: count for path, count in counts.items() if count}
 
 
-def without_contact(table: Table, own: Mask) -> Change:
-    """Return what empties the contact in the rows of a client."""
-    return partial(_emptied, table, own)
-
-
 def _count(
     tables: Tables, table: Table, path: str, column: str, value: str | bytes, own: Mask
 ) -> int:
@@ -94,7 +88,8 @@ def _with_contact(table: Table, own: Mask, rows: pa.Table) -> pa.Array:
     return pc.and_(found, pc.fill_null(own(rows), False))
 
 
-def _emptied(table: Table, own: Mask, rows: pa.Table) -> pa.Table:
+def without_contact(table: Table, own: Mask, rows: pa.Table) -> pa.Table:
+    """Return the rows, those of a client with an empty contact."""
     mask = _with_contact(table, own, rows)
     for name in table.contacts:
         field = rows.schema.field(name)

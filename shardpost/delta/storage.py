@@ -170,8 +170,7 @@ def folder_names(tables: Tables, table: Table) -> list[str]:
     """Return the names of the folders in a table's folder, sorted; [] if there is none."""
     from pyarrow import fs
 
-    system, path = folder(tables, table)
-    infos = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    _, infos = listing(tables, table, recursive=False)
     return sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
 
 

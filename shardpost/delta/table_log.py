@@ -193,11 +193,6 @@ def files_before(
     return {path: size for path, size, before in files if before is not False}
 
 
-def write_checkpoint(tables: Tables, table: Table, version: int) -> None:
-    """Write a checkpoint of a version, from which on the log before it need not be read."""
-    storage.opened(tables, table, version).create_checkpoint()
-
-
 def commit(
     tables: Tables,
     table: Table,

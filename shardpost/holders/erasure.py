@@ -84,7 +84,7 @@ def find_contact(
             continue
         key, mask = own[table]
         if files := files_with_contact(installation.tables, there, version, ("key", key), mask):
-            rewrites[table] = dict.fromkeys(files, without_contact(table, mask))
+            rewrites[table] = dict.fromkeys(files, partial(without_contact, table, mask))
             counts[there.path] = sum(files.values())
     return rewrites, counts
 

@@ -19,7 +19,7 @@ from shardpost.kafka import offsets
 from shardpost.kafka.clients import AwaitedRecords
 from shardpost.kafka.coordinates import TopicPartition, total_size
 from shardpost.kafka.kafka import Kafka
-from shardpost.kafka.reading import open_transactions
+from shardpost.kafka.reading import open_transaction_at
 from shardpost.kafka.topic_metadata import (
     changed_topics,
     partition_counts,
@@ -102,7 +102,7 @@ class Inputs:
             {topic: reached.stable[topic] for topic in topics} for topics in (self._topics, retries)
         )
         ends = offsets.ends_of({**of_inputs, **of_retries})
-        hidden = open_transactions(self._kafka, reached.open)
+        hidden = [open_transaction_at(self._kafka, begins) for begins in reached.open]
         configured = {topic: compaction_of(configs[topic]) for topic in self._topics}
         compactions = state.strict(configured)
         if state.reconcile:

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from operator import methodcaller
 from typing import Any, ClassVar, TypeVar
@@ -106,8 +106,7 @@ class Kafka:
 
     def __reduce__(self) -> tuple[type["Kafka"], tuple[object, ...]]:
         """Take the values to another process, and no clients."""
-        values = (self.bootstrap, self.bootstrap_servers, self.client_settings)
-        return type(self), (*values, self.timeout, self.topics)
+        return type(self), tuple(getattr(self, one.name) for one in fields(self))
 
     def topic(self, name: TopicName) -> str:
         """Return a topic's name in this installation for its name in the contract."""

@@ -267,11 +267,6 @@ class BulkReading:
             reader.incremental_unassign([confluent_kafka.TopicPartition(*one) for one in ended])
 
 
-def open_transactions(kafka: Kafka, begins: Iterable[Coordinates]) -> list[OpenTransaction]:
-    """Return the transactions that are open from these last stable offsets on."""
-    return [open_transaction_at(kafka, one) for one in begins]
-
-
 def open_transaction_at(kafka: Kafka, begins: Coordinates) -> OpenTransaction:
     """Return the transaction that is open from a last stable offset on.
 

@@ -309,13 +309,9 @@ def produce(kafka: Kafka, record: Outgoing) -> Coordinates:
         **record.arguments(), on_delivery=lambda error, message: delivered.append((error, message))
     )
     client.flush(kafka.timeout)
-    if not delivered:
-        raise _not_accepted(record, f"no answer within {kafka.timeout:g} s")
-    [(error, message)] = delivered
-    if error is not None:
-        raise _not_accepted(record, str(error))
-    return Coordinates(record.topic, message.partition() or 0, message.offset() or 0)
-
-
-def _not_accepted(record: Outgoing, reason: str) -> ShardpostError:
-    return ShardpostError(f"{record.topic}: Kafka did not accept the record: {reason}")
+    reason: object = f"no answer within {kafka.timeout:g} s"
+    for error, message in delivered:
+        if error is None:
+            return Coordinates(record.topic, message.partition() or 0, message.offset() or 0)
+        reason = error
+    raise ShardpostError(f"{record.topic}: Kafka did not accept the record: {reason}")

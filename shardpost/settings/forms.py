@@ -91,8 +91,7 @@ def web_url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname or set(text) & set(" \r\n\t"):
         raise ValueError("expected a URL such as https://host:port")
-    _require_no_login(text)
-    _check_port(text)
+    _require_plain_address(text)
     return text
 
 
@@ -122,8 +121,7 @@ def unsubscribe_url(text: str) -> str:
     parts = urlsplit(text)
     if not parts.hostname or "{" in parts.netloc:
         raise ValueError("expected a host name without a placeholder")
-    _require_no_login(text)
-    _check_port(text)
+    _require_plain_address(text)
     return text
 
 
@@ -184,12 +182,10 @@ def _is_no_folder(path: Path) -> bool:
         return False
 
 
-def _require_no_login(url: str) -> None:
+def _require_plain_address(url: str) -> None:
+    """Refuse a login, and a port that there is not."""
     if "@" in urlsplit(url).netloc:
         raise ValueError("expected a URL without a login, which would be seen wherever it is named")
-
-
-def _check_port(url: str) -> None:
     try:
         port = urlsplit(url).port
     except ValueError:

@@ -59,10 +59,10 @@ def observe(kafka: Kafka, expected: Iterable[Expected]) -> Cluster:
     shown = kafka.metadata()
     names = [one.name for one in (*expected, *INTERNAL)]
     cluster = _with_topics(kafka, shown, names)
-    described = brokers_described(kafka, cluster.brokers)
+    of_brokers = brokers_described(kafka, cluster.brokers)
     not_described = [
         Unknown(None, f"settings of broker {id_}", _not_described(one, "cluster"))
-        for id_, one in sorted(described.items())
+        for id_, one in sorted(of_brokers.items())
         if one.entries is None
     ]
     releases: dict[int, str | None] = {}
@@ -79,7 +79,7 @@ def observe(kafka: Kafka, expected: Iterable[Expected]) -> Cluster:
         cluster.id,
         cluster.brokers,
         cluster.topics,
-        {id_: one.entries for id_, one in described.items() if one.entries is not None},
+        {id_: one.entries for id_, one in of_brokers.items() if one.entries is not None},
         releases,
         behind,
         (*cluster.unknown, *not_described, *silent, *unread),
@@ -98,25 +98,25 @@ def require_cluster(kafka: Kafka, file: TopicsFile, cluster: Cluster) -> None:
 
 def _with_topics(kafka: Kafka, shown: ClusterMetadata, names: Collection[str]) -> Cluster:
     there = [name for name in dict.fromkeys(names) if name in shown.topics]
-    described, found = topics_described(kafka, there), dict[str, FoundTopic]()
+    settings, found = described(kafka, ResourceType.TOPIC, there), dict[str, FoundTopic]()
     for name in there:
         partitions = (one for _, one in sorted(shown.topics[name].partitions.items()))
         parts = (Partition(one.leader, (*one.replicas,), (*one.isrs,)) for one in partitions)
-        found[name] = FoundTopic(tuple(parts), *described[name])
+        found[name] = FoundTopic(tuple(parts), *settings[name])
     return Cluster(
         shown.cluster_id,
         frozenset(shown.brokers),
         found,
         unknown=tuple(
-            Unknown(name, "settings", _not_described(described[name], "topic"))
+            Unknown(name, "settings", _not_described(settings[name], "topic"))
             for name in there
-            if described[name].entries is None
+            if settings[name].entries is None
         ),
     )
 
 
-def _not_described(described: Described, what: str) -> str:
-    return f"{described.why}: requires permission DescribeConfigs on the {what}"
+def _not_described(found: Described, what: str) -> str:
+    return f"{found.why}: requires permission DescribeConfigs on the {what}"
 
 
 def _behind(kafka: Kafka, cluster: Cluster) -> tuple[tuple[Behind, ...], list[Unknown]]:
@@ -161,18 +161,14 @@ def _still_open(
     return suspects
 
 
-def topics_described(kafka: Kafka, topics: Iterable[str]) -> dict[str, Described]:
-    """Return the settings of topics that exist."""
-    return _with_sources(kafka, ResourceType.TOPIC, list(topics))
-
-
 def brokers_described(kafka: Kafka, brokers: Iterable[int]) -> dict[int, Described]:
     """Return the settings of brokers, each asked itself."""
-    found = _with_sources(kafka, ResourceType.BROKER, [str(one) for one in brokers])
-    return {int(broker): described for broker, described in found.items()}
+    found = described(kafka, ResourceType.BROKER, [str(one) for one in brokers])
+    return {int(broker): one for broker, one in found.items()}
 
 
-def _with_sources(kafka: Kafka, kind: ResourceType, names: list[str]) -> dict[str, Described]:
+def described(kafka: Kafka, kind: ResourceType, names: list[str]) -> dict[str, Described]:
+    """Return the settings of topics, or of brokers, that exist."""
     deadline = time.monotonic() + min(DESCRIBE_SECONDS, kafka.timeout)
     found, left = dict[str, Described](), names
     while left:

@@ -74,11 +74,6 @@ def _collect(
     return failed
 
 
-def metrics_text(installation: Installation, now: datetime) -> str:
-    """Measure everything once and return it as OpenMetrics; what cannot be measured is left out."""
-    return open_metrics(collect_all(installation, now).measures)
-
-
 def open_metrics(measures: Iterable[Measure]) -> str:
     """Return values as OpenMetrics text, by the order of the declarations."""
     by_name: dict[str, list[Measure]] = defaultdict(list)

@@ -121,17 +121,20 @@ def test_a_text_is_found_that_is_the_lowest_or_the_highest_of_its_file(
         sql = f"SELECT number FROM things WHERE name = {text_literal(name)} ORDER BY 1"  # noqa: S608
         return [row["number"] for row in rows(installed(settings).tables, sql, {TABLE: None})]
 
+    def checkpoint(version: int) -> None:
+        storage.opened(installed(settings).tables, TABLE, version).create_checkpoint()
+
     high = {"name": ["", name], "at": [NOON] * 2, "number": [0, 1]}
     low = {"name": [name, "\U0010ffff" * 341], "at": [NOON] * 2, "number": [2, 3]}
     added = write(settings, "high", high) + write(settings, "low", low)
     version = table_log.commit(installed(settings).tables, TABLE, 0, added)
     expected = [1, 2] if name else [0, 1, 2]
     assert found() == expected
-    table_log.write_checkpoint(installed(settings).tables, TABLE, version)
+    checkpoint(version)
     table_log.commit(installed(settings).tables, TABLE, version, [], ["low/a.parquet"])
     table_log.restore(installed(settings).tables, TABLE, version)
     assert found() == expected
-    table_log.write_checkpoint(installed(settings).tables, TABLE, version + 2)
+    checkpoint(version + 2)
     assert found() == expected
 
 

@@ -39,7 +39,7 @@ from shardpost.kafka import topic_metadata
 from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import stable_ends
-from shardpost.kafka.reading import open_transactions, read_to_end, record_of
+from shardpost.kafka.reading import open_transaction_at, read_to_end, record_of
 from shardpost.kafka.topic_metadata import changed_topics, topic_ids
 from shardpost.logs import step
 from shardpost.position_import.import_job import IMPORT_POSITIONS
@@ -90,7 +90,7 @@ def find_base(installation: Installation) -> Base:
     if changed := changed_topics(known, topic_ids(installation.kafka, counts)):
         raise not_compared("; ".join(changed.values()))
     reached = stable_ends(installation.kafka, counts)
-    if hidden := open_transactions(installation.kafka, reached.open):
+    if hidden := [open_transaction_at(installation.kafka, one) for one in reached.open]:
         raise ShardpostError(
             f"open transaction at {hidden[0].begins}: later records cannot be read yet; Kafka"
             " ends it after a minute if its producer does not: run again then"

@@ -1,6 +1,7 @@
 """Ids and effective settings of topics."""
 
 import pytest
+from confluent_kafka.admin import ResourceType  # type: ignore[attr-defined]
 
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.kafka.topic_changes import alter_configs
@@ -10,7 +11,7 @@ from shardpost.kafka.topic_metadata import (
     topic_configs,
     topic_ids,
 )
-from shardpost.topics.observation import topics_described
+from shardpost.topics.observation import described
 from tests.support.installed import installed
 from tests.support.job_process import wait_for
 from tests.support.kafka_contract.cluster import Cluster, of
@@ -66,9 +67,8 @@ class TopicsContract:
         )
 
         def sources() -> list[tuple[str | None, str]]:
-            entries = (
-                topics_described(installed(cluster.settings).kafka, [topic])[topic].entries or {}
-            )
+            kafka = installed(cluster.settings).kafka
+            entries = described(kafka, ResourceType.TOPIC, [topic])[topic].entries or {}
             names = ("retention.ms", "min.compaction.lag.ms", "delete.retention.ms")
             return [entries[name] for name in names]
 
@@ -80,7 +80,8 @@ class TopicsContract:
     ) -> None:
         with pytest.raises(KafkaUnreachableError, match="opic"):
             topic_ids(installed(cluster.impatient).kafka, ["nowhere"])
-        found = topics_described(installed(cluster.impatient).kafka, ["nowhere"])["nowhere"]
+        kafka = installed(cluster.impatient).kafka
+        found = described(kafka, ResourceType.TOPIC, ["nowhere"])["nowhere"]
         assert found.entries is None
         assert found.why
         [failed] = alter_configs(
