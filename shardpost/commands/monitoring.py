@@ -111,33 +111,32 @@ def _firing_lines(one: "Firing", now: datetime) -> Iterator[str]:
 )
 @NEEDED_WHY
 @BY
-def silence_command(key: str, duration: timedelta, why: str, by: str) -> int:
+def silence_command(key: str, duration: timedelta, why: str, by: str) -> None:
     """Silence what is firing under KEY for a time.
 
     Meanwhile channels are told only that it ended or became worse; afterwards, if it still fires,
     they are told again. `shardpost alerts list` prints KEY and the silence. Who silenced it, and
     why, is on record in `decisions`.
     """
-    return _silence(key, duration, by, why)
+    _silence(key, duration, by, why)
 
 
 @alerts_command.command("unsilence")
 @click.argument("key", metavar="KEY", type=KEY)
 @NEEDED_WHY
 @BY
-def unsilence_command(key: str, why: str, by: str) -> int:
+def unsilence_command(key: str, why: str, by: str) -> None:
     """End a silence: what still fires under KEY is sent again at the next check."""
-    return _silence(key, timedelta(), by, why)
+    _silence(key, timedelta(), by, why)
 
 
-def _silence(key: str, duration: timedelta, by: str, why: str) -> int:
+def _silence(key: str, duration: timedelta, by: str, why: str) -> None:
     from shardpost.alerts.model.alert import Silence
     from shardpost.alerts.notifier import silence, silence_text
 
     now = datetime.now(UTC)
     found = silence(opened(), key, Silence(now + duration, by, why), now)
     click.echo(silence_text(found, now))
-    return DONE
 
 
 @click.command()

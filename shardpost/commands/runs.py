@@ -75,9 +75,7 @@ def _settled_status(kafka: "Kafka", sent: "SentRequest") -> RequestStatus:
     while (status := request_status(kafka, sent)) is None or not status.settled:
         if time.monotonic() > deadline:
             so_far = (
-                "is not processed yet"
-                if status is None
-                else ("has won, but its run is not started")
+                "is not processed yet" if status is None else "has won, but its run is not started"
             )
             raise ShardpostError(
                 f"{sent.coordinates} {so_far} after {WAIT_SECONDS:g} s: the request remains in"

@@ -1,8 +1,7 @@
 """A snapshot: one consistent view of all tables, at known offsets; and which ones are kept.
 
-Of two hours all are kept, then of each minute, hour and day, the last one. Ages do not trust the
-clock: between two commits, and after the last one, at most a day counts. So whatever a clock does
-that jumps, or a time without commits, snapshots age by a day.
+Ages do not trust the clock: between two commits, and after the last one, at most a day counts. So
+whatever a clock does that jumps, or a time without commits, snapshots age by a day.
 """
 
 from collections.abc import Iterable, Mapping

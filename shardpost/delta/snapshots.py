@@ -1,7 +1,4 @@
-"""The table `snapshots`, the commit point of every view: its rows, without a JVM.
-
-Who only reads does without Parquet.
-"""
+"""The table `snapshots`, the commit point of every view: its rows, without a JVM."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace

@@ -1,9 +1,8 @@
 """Where the tables are, a folder of this machine or an object store, and which files are there.
 
-`SHARDPOST_TABLES` is one path or URL for deltalake, pyarrow and Spark. On a store, each is given
-the same address, keys and bounds of time (`object_store.py`), and none by an argument of a process.
-A store has no folders and no renames, and each request takes some milliseconds: there, files are
-opened side by side and deleted together.
+`SHARDPOST_TABLES` is one path or URL for deltalake, pyarrow and Spark. A store has no folders and
+no renames, and each request takes some milliseconds: there, files are opened side by side and
+deleted together.
 """
 
 import os

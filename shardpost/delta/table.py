@@ -1,9 +1,8 @@
 """A Delta table: its declaration, its versions, its files, and values as literals of its SQL.
 
 Rows are values of one dataclass: a field is a column of its name, of the SQL type that belongs to
-its Python type. A field whose type is a dataclass stands for the columns of that one. Marks of
-`Annotated` say what is stored otherwise: under another name (`Named`), as INT (`Int32`), or as a
-JSON document (`Json`).
+its Python type. A field whose type is a dataclass stands for the columns of that one. `Named`,
+`Int32` and `Json` say what is stored otherwise.
 
 A version may be of a table whose files are folded up to an earlier snapshot only: then it has a
 layer. Literals are such that Spark and DataFusion both read them.

@@ -1,8 +1,6 @@
 """The embedded Airflow: four processes on loopback, with SQLite and the LocalExecutor.
 
 Not `airflow standalone`: it opens log servers on all interfaces, and its components outlive it.
-
-Their environment has its settings, secrets and connection, and our settings.
 """
 
 import base64

@@ -1,8 +1,7 @@
 """Daemons of the embedded stack, found again by their pid file; and TCP ports on loopback.
 
 They are started apart from their caller. A pid file identifies one process uniquely: its pid, its
-start time since boot, which no correction of the clock changes, and the boot. A pid that was reused
-by another process never matches.
+start time since boot, which no correction of the clock changes, and the boot.
 """
 
 import json
@@ -199,9 +198,7 @@ class Daemon:
         if group is not None:
             with suppress(ChildProcessError):
                 os.waitpid(group, os.WNOHANG)  # reaps it where this process is its parent
-        with suppress(
-            OSError
-        ):  # of a home that cannot be written; it names a process that has ended
+        with suppress(OSError):  # a home that cannot be written: the process has ended anyway
             self.pid_file.unlink(missing_ok=True)
 
     def _group(self) -> int | None:

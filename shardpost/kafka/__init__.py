@@ -1,5 +1,4 @@
 """Kafka through confluent-kafka: clients, topics, offsets, reading, transactions, groups.
 
-What needs no client, and so may be known to models, is in coordinates.py, records.py
-and partitioning.py.
+Models may know coordinates.py, records.py and partitioning.py, which need no client.
 """

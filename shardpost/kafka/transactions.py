@@ -1,8 +1,6 @@
 """Writing records: in Kafka transactions, or one record alone.
 
-Transactions are under a transactional id that fences older writers: `open` fences whoever had
-the id before. What they left can be read afterwards, and they have no further effect. Each
-`write` is one transaction.
+What a writer that was fenced has left can be read afterwards, and it has no further effect.
 """
 
 from collections.abc import Callable, Iterable

@@ -2,10 +2,9 @@
 
 A run that is interrupted at any point has only kept too much. Snapshots are removed first, since
 nobody is given one whose files may be missing; then, table by table, the files and the log entries
-that no kept version needs. If the disk has no room for the first step, files that no snapshot needs
-are removed before it. What is removed is older than anything a running compaction, a freeze or a
-reader uses, so no lock keeps them waiting. Unreferenced folders are removed last, under the lock of
-rebuilds. One maintenance runs at a time.
+that no kept version needs. What is removed is older than anything a running compaction, a freeze or
+a reader uses, so no lock keeps them waiting. Unreferenced folders are removed last, under the lock
+of rebuilds. One maintenance runs at a time.
 
 Superseded records are deleted from the histories after SHARDPOST_HISTORY_DAYS; audiences, weeks and
 letters have ages of their own.

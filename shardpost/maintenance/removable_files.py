@@ -61,9 +61,8 @@ def needed_paths(
 ) -> set[str]:
     """Return the paths of all files of some versions of a table; `files` are those of its log.
 
-    `newest` is the newest of these versions, where it has been opened.
-
-    ShardpostError, an OSError or an ArrowException if its log has not all of these versions.
+    `newest` is the newest of these versions, where it has been opened. ShardpostError, an OSError
+    or an ArrowException if its log has not all of these versions.
     """
     if not versions:
         return set()

@@ -1,8 +1,4 @@
-"""All tables as the maintenance sees them: folders, versions, sizes, and what keeps them.
-
-Snapshots name the folder and the version of each table; an open rebuild names those of the tables
-that are beside those in use.
-"""
+"""All tables as the maintenance sees them: folders, versions, sizes, and what keeps them."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

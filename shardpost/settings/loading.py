@@ -1,7 +1,4 @@
-"""Reading the settings from the environment and from the file `.env`.
-
-What is wrong is said of all settings at once, each with its line where it is in the file.
-"""
+"""Reading the settings from the environment and the file `.env`, and what is wrong with them."""
 
 import os
 import re

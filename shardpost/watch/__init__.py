@@ -1,4 +1,1 @@
-"""What is looked at and reported: by `shardpost doctor`, by the audit, and by the watch.
-
-Nothing that is looked at is changed.
-"""
+"""What `shardpost doctor`, the audit and the watch look at and report, and never change."""

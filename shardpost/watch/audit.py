@@ -1,8 +1,6 @@
 """The audit of Kafka, for commands, the watch and programs; and the doctor's checks of Kafka.
 
-The audit: the topics beside their declaration, the brokers, and the tables' newest snapshot. The
-doctor: whether Kafka answers, its release, its topics, its stores, which nothing can replace
-(docs/stores.md), and what the next compaction would read, or why it would refuse.
+The audit looks at topics beside their declaration, brokers, and the tables' newest snapshot.
 """
 
 from collections import Counter
@@ -117,14 +115,13 @@ def check_topics(installation: Installation, now: datetime) -> Iterator[DoctorFi
     if not wrong and not cluster.unknown:
         said = f"all {len(expected)} exist as declared"
         counts = {one.name: len(cluster.topics[one.name].partitions) for one in expected}
-        other = [
-            name for name, count in counts.items() if count != installation.settings.partitions
-        ]
+        usual = installation.settings.partitions
+        other = [name for name, count in counts.items() if count != usual]
         if other:
             said += (
                 f"; {len(other)} of them were created with another number of partitions than"
-                f" SHARDPOST_PARTITIONS={installation.settings.partitions}, which applies to new"
-                f" topics: {other[0]} has {counts[other[0]]}"
+                f" SHARDPOST_PARTITIONS={usual}, which applies to new topics: {other[0]} has"
+                f" {counts[other[0]]}"
             )
         yield ok("topics", said)
 
@@ -147,6 +144,7 @@ def check_inputs(installation: Installation, now: datetime) -> DoctorFinding:
 LEDGER: TopicName = "weekly-emails"
 # Not the command that its error names: clients may be mailed twice by it, so a person decides.
 DECIDE_LEDGER = "docs/weekly-email.md, The ledger was lost: a person decides"
+# Nothing can replace them: docs/stores.md.
 STORES: tuple[TopicName, ...] = ("dead-letters", "parking-lot", "run-commands", LEDGER)
 
 

@@ -133,19 +133,17 @@ def check_access(installation: Installation, _now: datetime) -> Iterator[DoctorF
 
     A group may: whoever lets one in does so on purpose.
     """
-    places = [installation.files.home, DOT_ENV]
-    tables_are_here = not installation.tables.is_on_store
-    if tables_are_here and not Path(installation.tables.root).is_relative_to(
-        installation.files.home
-    ):
-        places.append(Path(installation.tables.root))
+    home, tables = installation.files.home, Path(installation.tables.root)
+    places = [home, DOT_ENV]
+    if not installation.tables.is_on_store and not tables.is_relative_to(home):
+        places.append(tables)
     modes = {place: place.stat().st_mode for place in places if place.exists()}
     if opened := [place for place, mode in modes.items() if mode & OTHERS]:
         found = ", ".join(f"{stat.filemode(modes[place])} {place}" for place in opened)
         cure = f"chmod o-rwx {' '.join(map(str, opened))}"
         yield warning("access", found, "nothing for other users of this machine", cure)
     else:
-        yield ok("access", f"other users of this machine cannot read {installation.files.home}")
+        yield ok("access", f"other users of this machine cannot read {home}")
 
 
 def check_folder(name: str, folder: Path, free: int) -> DoctorFinding:

@@ -1,8 +1,4 @@
-"""What the watch collects from each source; nothing is changed.
-
-Kafka as the audit finds it; how far readers are behind; the newest snapshot; run commands; tables
-and their disk; dead letters, published lists and the weekly e-mail.
-"""
+"""What the watch collects from each source; nothing is changed."""
 
 import shutil
 from collections import Counter, defaultdict

@@ -152,13 +152,11 @@ def _counting() -> dict[str, list[str]] | str:
 
 def check_spark(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
     """Check the master of commands, and the file of Spark's properties; ShardpostError if wrong."""
-    conf_on(installation, installation.settings.spark_master, {})
-    require_master(installation.settings.spark_master)
-    more = f", with {installation.settings.spark_conf}" if installation.settings.spark_conf else ""
-    yield ok(
-        "spark",
-        f"{installation.settings.spark_master}{more}; DAGs use the connection spark_default",
-    )
+    master, conf = installation.settings.spark_master, installation.settings.spark_conf
+    conf_on(installation, master, {})
+    require_master(master)
+    more = f", with {conf}" if conf else ""
+    yield ok("spark", f"{master}{more}; DAGs use the connection spark_default")
 
 
 API_SECONDS = 5.0

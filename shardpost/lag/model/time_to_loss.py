@@ -1,7 +1,5 @@
 """How far readers are behind, and lower bounds of when unread records will be deleted, with causes.
 
-A `LagRow` is one line of `shardpost lag`.
-
 Sources: Kafka's UnifiedLog (deletion by time and size takes whole segments from the beginning, the
 one that is written to as well) and LogCleaner (KIP-534: a tombstone is removed
 `delete.retention.ms` after it was first cleaned, and it is not cleaned before

@@ -199,6 +199,11 @@ class Plan:
     tables: Sequence[TablePlan] = ()
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to remove."""
+        return not self.dropped and not any(table.files or table.entries for table in self.tables)
+
+    @property
     def errors(self) -> list[str]:
         """What could not be found out."""
         lines = (table.error and table.line() for table in self.tables)
@@ -239,6 +244,5 @@ class Plan:
         lines += [
             table.line() for table in self.tables if table.files or table.entries or table.error
         ]
-        is_any = self.dropped or any(table.files or table.entries for table in self.tables)
         size = in_bytes(sum(table.size for table in self.tables))
-        return [*lines, f"files: {size if is_any else 'nothing to remove'}"]
+        return [*lines, f"files: {'nothing to remove' if self.is_empty else size}"]

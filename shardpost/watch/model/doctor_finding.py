@@ -1,7 +1,6 @@
 """A line of `shardpost doctor`: what is there, what should be, and how to get there.
 
-Unlike a `Finding` of the audit or a `Condition` of the watch, it also says what is in order and
-what could not be checked; both can be made of a finding of the audit (audit.py, sources.py).
+Unlike a `Finding` of the audit or a `Condition` of the watch, it also says what is in order.
 """
 
 import re
