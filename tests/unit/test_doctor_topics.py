@@ -249,6 +249,6 @@ def test_one_that_is_built_without_progress_or_open_for_long_is_named(
     beside.build()
     assert "take disk" not in said(beside, days=6)[0]
     assert "2 is ready" in said(beside, days=8)[0]
-    assert "take disk until `shardpost rebuild drop`" in said(beside, days=8)[0]
+    assert "use disk space until `shardpost rebuild drop`" in said(beside, days=8)[0]
     beside.drop()
     assert said(beside, days=8) == []
