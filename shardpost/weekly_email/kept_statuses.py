@@ -174,9 +174,13 @@ class KeptStatuses:
     ) -> None:
         """Count the weeks that have changed; what prevents it for one is no problem of others."""
         partitions = max((status.partitions for status in weeks), default=0)
-        ends, stale = _ends(installation, partitions), list[tuple[WeekStatus, _Kept, object]]()
+        topic = installation.kafka.topic("weekly-emails")
+        topic_id = topic_ids(installation.kafka, [topic]).get(topic)
+        last = last_offsets(installation, partitions)
+        stale = list[tuple[WeekStatus, _Kept, object]]()
         for status in weeks:
-            own, of = self._of(status.week), (status.audience, ends(status.week))
+            ends = [shard.get(str(status.week)) for shard in last]
+            own, of = self._of(status.week), (status.audience, topic_id, ends)
             if own.of == of:
                 own.read_at, own.problem = now, None
             else:
@@ -220,11 +224,3 @@ def _tried(ask: Callable[..., Answer], *given: object) -> Answer | Exception:
 def _text(problem: BaseException) -> str:
     is_ours = isinstance(problem, ShardpostError)
     return str(problem) if is_ours else f"unexpected {type(problem).__name__}: {problem}"
-
-
-def _ends(installation: Installation, partitions: int) -> Callable[[IsoWeek], object]:
-    """Return what says where the ledger's topic has the last record of a week now, by shard."""
-    topic = installation.kafka.topic("weekly-emails")
-    topic_id = topic_ids(installation.kafka, [topic]).get(topic)
-    shards = last_offsets(installation, partitions)
-    return lambda week: (topic_id, *(shard.get(str(week)) for shard in shards))

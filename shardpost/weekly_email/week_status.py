@@ -66,11 +66,12 @@ def find_week(installation: Installation, week: IsoWeek, now: datetime) -> WeekS
     return WeekStatus(state, None if closed else audience_of(state, now), partitions, closed)
 
 
-def has_run(found: WeekStatus) -> bool:
+def has_run(found: WeekStatus, counted: Sequence[ShardStatus] | None = None) -> bool:
     """Return whether a run started the week: it has an audience or ledger records."""
     if found.audience is not None or found.closed is not None:
         return True
-    return any(shard.counts.clients for shard in found.by_shard())
+    shards = found.by_shard() if counted is None else counted
+    return any(shard.counts.clients for shard in shards)
 
 
 def no_run(week: IsoWeek) -> str:
@@ -88,8 +89,7 @@ def week_document(
     if isinstance(audience, FrozenWeek):
         late = find_late(found.installation, audience)
         document["late"] = None if late is None else late.as_json()
-    is_begun = closed is not None or audience is not None
-    document["has_run"] = is_begun or any(one.counts.clients for one in shards)
+    document["has_run"] = has_run(found, shards)
     if closed is not None:
         document["closed"] = closed.explanation
     elif paused := found.state.paused:
