@@ -27,7 +27,6 @@ from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Reas
 
 router = APIRouter(prefix="/alerts", dependencies=[sees(KAFKA)])
 COLUMNS = ("alert", "severity", "since", "ended", "last sent", "silenced until", "found")
-HISTORY = ("alert", "severity", "raised", "ended", "notified", "found")
 LONGEST_NAME = 100
 NOTHING = "Nothing is firing, by the last look of the DAG watch_kafka."
 # Titles of rules whose names do not say it.
@@ -81,6 +80,7 @@ def alerts(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     listing = page_of([_row(one, visit) for one in found], COLUMNS, page, NOTHING)
     to = channels(installation.tables, installation.settings.alert_urls)
     first = (listing.number - 1) * ROWS_OF_A_PAGE
+    logged = logged_alerts(last_lines(installation.files, visit.now))
     return visit.answer(
         "alerts.html",
         found,
@@ -89,25 +89,8 @@ def alerts(visit: CurrentRequest, page: PageNumber = 1) -> Response:
         title_of=title_of,
         place_of=place_of,
         channels=[one.name for one in to],  # which have no secrets
-        history=_history(visit),
+        history=logged[: -ROWS_OF_A_PAGE - 1 : -1],
     )
-
-
-def _history(visit: PageRequest) -> Listing:
-    """Return the last alerts of alerts.log; what was found may name clients."""
-    known = logged_alerts(last_lines(visit.installation.files, visit.now))
-    rows = [
-        (
-            Link(title_of(one.condition), place_of(one.condition, visit).url),
-            str(one.condition.severity),
-            one.since,
-            one.ended,
-            ", ".join(one.channels) or None,
-            one.condition.text if visit.sees_clients else None,
-        )
-        for one in known[: -ROWS_OF_A_PAGE - 1 : -1]
-    ]
-    return Listing(HISTORY, rows, "No alert was raised yet.")
 
 
 def _row(one: Firing, visit: PageRequest) -> tuple[Any, ...]:

@@ -5,7 +5,6 @@ says of it, is described once, where the command is.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from click import Choice, Command, Context, Option, UsageError
@@ -13,21 +12,6 @@ from pydantic import BaseModel, ValidationInfo, field_validator, model_validator
 
 # Characters of what was given, in an error.
 LONGEST_FOUND = 50
-
-
-@dataclass(frozen=True)
-class FormField:
-    """An option as a form has it: a box to tick, one of some choices, or else a text."""
-
-    name: str
-    said: str
-    is_flag: bool
-    choices: tuple[str, ...]
-
-    @property
-    def title(self) -> str:
-        """Its name as a label has it."""
-        return self.name.replace("_", " ").capitalize()
 
 
 class CommandForm(BaseModel):
@@ -48,9 +32,10 @@ class CommandForm(BaseModel):
         try:
             return option.process_value(Context(cls.command), given)
         except UsageError as error:
-            choices = ", ".join(_choices(option))
-            found = repr(str(given)[:LONGEST_FOUND])
-            said = f"expected one of {choices}, found {found}" if choices else error.message
+            said = error.message
+            if isinstance(option.type, Choice):
+                choices = ", ".join(map(str, option.type.choices))
+                said = f"expected one of {choices}, found {str(given)[:LONGEST_FOUND]!r}"
             raise ValueError(said) from None
 
 
@@ -63,15 +48,10 @@ class TypedForm(CommandForm):
         return {name: text for name, text in sent.items() if text != ""}
 
 
-def fields_of(command: Command, names: Iterable[str]) -> list[FormField]:
-    """Return the fields of a form that are options of a command."""
+def fields_of(command: Command, names: Iterable[str]) -> list[Option]:
+    """Return the options of a command that are fields of a form."""
     options = _options(command)
-    chosen = ((name, options[name]) for name in names)
-    return [FormField(name, one.help or "", one.is_flag, _choices(one)) for name, one in chosen]
-
-
-def _choices(option: Option) -> tuple[str, ...]:
-    return tuple(map(str, option.type.choices)) if isinstance(option.type, Choice) else ()
+    return [options[name] for name in names]
 
 
 def _options(command: Command) -> dict[str, Option]:

@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from shardpost.errors import UsageError
 from shardpost.instants import parse_instant
 from shardpost.page.access import EMAILS, sees
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, bars_of, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Required
 from shardpost.weekly_email.delivery_status import ListedClient, WeekStatus
 from shardpost.weekly_email.limits import MailLimits, totals, why_too_late
@@ -31,7 +31,6 @@ from shardpost.weekly_email.week_status import (
     state_document,
     week_document,
 )
-from shardpost.wording import duration_text
 
 router = APIRouter(prefix="/emails", dependencies=[sees(EMAILS)])
 
@@ -48,7 +47,8 @@ REFRESH_SECONDS = 5
 # What a person decides by is counted no longer ago.
 FRESH = timedelta(seconds=10)
 # A week whose ledger has had no record for so long is not being mailed.
-QUIET_SECONDS = 60
+QUIET = timedelta(seconds=60)
+STACKED = {"barmode": "stack", "xaxis": {"type": "category"}}
 
 
 @router.get("")
@@ -68,12 +68,12 @@ def weeks(visit: CurrentRequest, page: PageNumber = 1) -> Response:
         for row in rows
     ]
     names = [str(one.week) for one in reversed(shown) if counts.get(str(one.week))]
-    figure = _bars(names, {state: [counts[name][state] for name in names] for state in STATES})
+    bars = {state: [counts[name][state] for name in names] for state in STATES}
     return visit.answer(
         "emails.html",
         document,
         listing,
-        figure=figure,
+        figure=bars_of(names, bars, STACKED),
         refresh=REFRESH_SECONDS if found.is_reading else None,
         problems=problems,
         read_at=found.read_at,
@@ -111,14 +111,6 @@ def _state_of(limits: MailLimits, known: KnownWeek, counts: Mapping[str, int]) -
     return next((one for one in ("unknown", "open", "sent") if counts.get(one)), None)
 
 
-def _bars(names: Sequence[object], states: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    data = [
-        {"type": "bar", "name": state, "x": list(names), "y": list(values)}
-        for state, values in states.items()
-    ]
-    return {"data": data, "layout": {"barmode": "stack", "xaxis": {"type": "category"}}}
-
-
 @router.get("/week")
 def week(visit: CurrentRequest, week: Required) -> Response:
     """Show one week: its counts by shard, why clients got none, and how quickly it is mailed."""
@@ -126,35 +118,32 @@ def week(visit: CurrentRequest, week: Required) -> Response:
     shards, counted_at = counted_shards(visit, found, timedelta.max)
     if shards is None:
         return visit.answer("emails_reading.html", week=week)
-    document = week_document(found, shards)
-    counts = totals(document["shards"])
-    pace = pace_of(found, visit.now) if counts["open"] and not found.closed else None
+    document, audience = week_document(found, shards), found.audience
+    counts, late = totals(document["shards"]), document.get("late")
+    pace = _running(visit, found) if counts["open"] and not found.closed else None
     limits = visit.installation.values(MailLimits)
     rows = [[shard[name] for name in COLUMNS] for shard in document["shards"]]
     listing = Listing(COLUMNS, rows, "No shards.")
-    figure = _bars(
-        [shard["shard"] for shard in document["shards"]],
-        {state: [shard[state] for shard in document["shards"]] for state in STATES},
-    )
+    numbers = [shard["shard"] for shard in document["shards"]]
+    bars = {state: [shard[state] for shard in document["shards"]] for state in STATES}
     return visit.answer(
         "emails_week.html",
         document,
         listing,
         week=week,
         found=found,
-        counts={
-            state: Link(f"{count:,}", _clients_url(visit, week, state))
-            for state, count in counts.items()
-        },
-        causes={state: _causes(visit, week, state, document) for state in document["causes"]},
-        late=_late(visit, found, document.get("late")),
+        counts=counts,
+        late=late,
+        is_too_late=late
+        and isinstance(audience, FrozenWeek)
+        and why_too_late(limits, audience, late),
         exceeded={state: limits.exceeded(state, week, counts) for state in document["causes"]},
         incomplete=None if found.closed else found.state.why_incomplete(),
         paused_at=parse_instant(paused["at"]) if (paused := document.get("paused")) else None,
-        figure=figure,
-        left=_left(pace, counts["open"], visit),
+        figure=bars_of(numbers, bars, STACKED),
+        pace=pace,
         counted_at=None if counted_at >= visit.now else counted_at,
-        refresh=REFRESH_SECONDS if counted_at < visit.now or _is_running(pace, visit) else None,
+        refresh=REFRESH_SECONDS if counted_at < visit.now or pace else None,
     )
 
 
@@ -172,51 +161,11 @@ def counted_shards(
     return (None if visit.now - at > oldest else shards), at
 
 
-def _clients_url(visit: PageRequest, week: str, state: str, **more: object) -> str:
-    return visit.url("emails/clients", week=week, state=state, **more)
-
-
-def _causes(visit: PageRequest, week: str, state: str, document: Mapping[str, Any]) -> Listing:
-    rows = [
-        (
-            Link(cause["reason"], _clients_url(visit, week, state, reason=cause["reason"])),
-            cause["count"],
-            ", ".join(cause["clients"]),
-        )
-        for cause in document["causes"][state]
-    ]
-    return Listing(("reason", "clients", "such as"), rows, f"No client is in state {state}.")
-
-
-def _late(
-    visit: PageRequest, found: WeekStatus, late: Mapping[str, Any] | None
-) -> dict[str, Any] | None:
-    """Return whom late records concern, as the page shows it; None if nobody."""
-    if not late or not late["clients"] or not isinstance(found.audience, FrozenWeek):
-        return None
-    too_late = why_too_late(visit.installation.values(MailLimits), found.audience, late)
-    rows = [(Link(one, visit.url("holders/client", client=one)),) for one in late["clients"]]
-    return {**late, "listing": Listing(("client",), rows), "is_too_many": too_late is not None}
-
-
-def _is_running(pace: Pace | None, visit: PageRequest) -> bool:
-    if pace is None or pace.newest is None:
-        return False
-    return (visit.now - pace.newest).total_seconds() < QUIET_SECONDS
-
-
-def _left(pace: Pace | None, open_clients: int, visit: PageRequest) -> dict[str, Any] | None:
-    """Return the pace of a send that is running, as facts; None where none is."""
-    if pace is None or not _is_running(pace, visit):
-        return None
-    left = open_clients / pace.per_second if pace.sent else None
-    return {
-        f"sent in the last {duration_text(pace.seconds)}": pace.sent,
-        "mails a second": f"{pace.per_second:.1f}",
-        "open": open_clients,
-        "time left": None if left is None else duration_text(left),
-        "last record": pace.newest,
-    }
+def _running(visit: PageRequest, found: WeekStatus) -> Pace | None:
+    """Return the pace of a send that is running; None where none is."""
+    pace = pace_of(found, visit.now)
+    is_running = pace.newest is not None and visit.now - pace.newest < QUIET
+    return pace if is_running else None
 
 
 @router.get("/clients")

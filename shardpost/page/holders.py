@@ -27,7 +27,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.page import access
 from shardpost.page.access import EMAILS, POSITIONS, sees
 from shardpost.page.record_outcomes import letter_link, record_link
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, chart_of, page_of
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, bars_of, chart_of, page_of
 from shardpost.page.request import (
     CurrentRequest,
     Instant,
@@ -145,12 +145,9 @@ def shards(visit: CurrentRequest, snapshot: Number = None) -> Response:
         for one in found
     ]
     columns = ("shard", "clients", "positions", "most of one client")
-    numbers = [one["shard"] for one in found]
-    bars = [
-        {"type": "bar", "name": name, "x": numbers, "y": [one[name] for one in found]}
-        for name in ("clients", "positions")
-    ]
-    figure = {"data": bars, "layout": {"xaxis": {"title": {"text": "shard"}, "tickformat": "d"}}}
+    bars = {name: [one[name] for one in found] for name in ("clients", "positions")}
+    layout = {"xaxis": {"title": {"text": "shard"}, "tickformat": "d"}}
+    figure = bars_of([one["shard"] for one in found], bars, layout)
     return visit.answer(
         "holders_shards.html", found, Listing(columns, rows, NOBODY), snapshot=at, figure=figure
     )

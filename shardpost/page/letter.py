@@ -1,18 +1,16 @@
 """One letter: its value, its headers, its life step by step, and what was decided about it."""
 
-from typing import Any
-
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from shardpost.dead_letters.letter_details import LetterDetails, describe, text_or_base64
+from shardpost.dead_letters.letter_details import LetterDetails, describe
 from shardpost.dead_letters.model.letter_format import LetterState, attempt_of
 from shardpost.errors import ShardpostError, shown
-from shardpost.instants import instant_of, parse_instant
+from shardpost.instants import instant_of
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.page.access import LETTERS, sees
 from shardpost.page.record_outcomes import key_link, outcomes_of, own_topics, record_link
-from shardpost.page.rendering import HEADERS, Link, Listing
+from shardpost.page.rendering import HEADERS, Listing
 from shardpost.page.request import CurrentRequest, PageRequest
 from shardpost.page.value_layout import ON_OWN_PAGE, laid_out, summary
 
@@ -25,9 +23,7 @@ EDITED_BYTES = 100_000
 def letter(visit: CurrentRequest, id: str) -> Response:  # noqa: A002 - as it stands in the address
     """Show one letter."""
     found = describe(visit.installation, id)
-    record = found.record
-    value = record.value if record else None
-    headers = [(name, text_or_base64(raw)) for name, raw in (record.headers if record else [])]
+    value = found.record.value if found.record else None
     life = [
         (
             step.at,
@@ -39,20 +35,15 @@ def letter(visit: CurrentRequest, id: str) -> Response:  # noqa: A002 - as it st
         )
         for step in found.life
     ]
-    forms = [one.as_json() for one in found.decisions]
-    decided = [(parse_instant(one["when"]), one["kind"], one["who"], one["why"]) for one in forms]
     return visit.answer(
         "letter.html",
         found.as_json(),
         Listing(("at", "state", "attempt", "error", "due", "record"), life),
         found=found,
         value=laid_out(value, ON_OWN_PAGE),
-        facts=_facts(visit, found),
-        headers=Listing(("header", "value"), headers, "Its record is no longer in Kafka."),
+        key_link=key_link,
+        record_link=record_link,
         retries=_retries(visit, found),
-        decisions=Listing(
-            ("when", "decision", "who", "why"), decided, "Nobody has decided about it."
-        ),
         is_parked=found.state == LetterState.PARKED,
         edited=_edited(value),
         has_crlf=value is not None and b"\r\n" in value,
@@ -67,22 +58,6 @@ def value(visit: CurrentRequest, id: str) -> Response:  # noqa: A002 - as it sta
         raise ShardpostError(f"letter {shown(id)}: its value is no longer in Kafka")
     headers = {**HEADERS, "Content-Disposition": 'attachment; filename="value.bin"'}
     return Response(record.value, media_type="application/octet-stream", headers=headers)
-
-
-def _facts(visit: PageRequest, found: LetterDetails) -> dict[str, Any]:
-    origin = next((step for step in found.life if step.origin_offset is not None), None)
-    newest = next((step for step in reversed(found.life) if step.fingerprint), None)
-    facts: dict[str, Any] = {"state": str(found.state or "unknown")}
-    if newest is not None:
-        address = visit.url("letters/list", error=newest.fingerprint)
-        facts["error"] = Link(newest.fingerprint or "", address)
-    if origin is not None and origin.origin_partition is not None:
-        place = (origin.origin_topic or "", origin.origin_partition, origin.origin_offset or 0)
-        facts["original record"] = record_link(visit, *place)
-        facts["its key"] = key_link(visit, origin.origin_topic, origin.origin_key)
-    if found.record is not None:
-        facts["its value is at"] = record_link(visit, *found.record.coordinates)
-    return facts
 
 
 def _retries(visit: PageRequest, found: LetterDetails) -> Listing:

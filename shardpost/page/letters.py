@@ -21,7 +21,7 @@ from shardpost.page.access import LETTERS, sees
 from shardpost.page.command_form import TypedForm
 from shardpost.page.record_outcomes import key_link
 from shardpost.page.redrives import READ_ONE_BY_ONE
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, bars_of, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
 from shardpost.topics.guards import inspect_stores
 from shardpost.wording import counted
@@ -76,6 +76,8 @@ def letters(visit: CurrentRequest, asked: AskedFor) -> Response:
     unit = "hour" if length < timedelta(days=1) else "day"
     parts = [(at, *(part.get(state, 0) for state in states)) for at, part in counts.items()]
     newest_parts = parts[-ROWS_OF_A_PAGE:][::-1]
+    bars = {state: [part.get(state, 0) for part in counts.values()] for state in states}
+    layout = {"barmode": "stack", "yaxis": {"title": {"text": "letters"}}}
     columns = ("letters", "state", "origin", "error id", "decide", "oldest", "newest", "such as")
     document = {
         "letters": found.total,
@@ -89,7 +91,14 @@ def letters(visit: CurrentRequest, asked: AskedFor) -> Response:
         document,
         page_of(rows, columns, asked.page, empty),
         over_time=Listing((f"{unit} from", *states), newest_parts, NO_MATCH),
-        figure=_figure(length, counts, states),
+        # A bar stands over its part of time, which Plotly counts in milliseconds.
+        figure=bars_of(
+            [at.isoformat() for at in counts],
+            bars,
+            layout,
+            offset=0,
+            width=length / timedelta(milliseconds=1),
+        ),
         plan=_plan_url(visit, asked, by_text),
         most_by_text=READ_ONE_BY_ONE if asked.text and not by_text and groups else None,
         is_filtered=any(asked.query.values()),
@@ -205,28 +214,3 @@ def _plan_url(
         return None
     chosen = {name: asked.query[name] for name in ("origin", "error", "since", "until")}
     return visit.url("letters/plan", **{**chosen, **group})
-
-
-def _figure(
-    length: timedelta, counts: dict[datetime, dict[str, int]], states: Sequence[str]
-) -> dict[str, Any]:
-    begins = [at.isoformat() for at in counts]
-    # A bar stands over its part of time, which Plotly counts in milliseconds.
-    over = {"offset": 0, "width": length / timedelta(milliseconds=1)}
-    bars = [
-        {
-            "type": "bar",
-            "name": state,
-            "x": begins,
-            "y": [part.get(state, 0) for part in counts.values()],
-            **over,
-        }
-        for state in states
-    ]
-    layout = {
-        "barmode": "stack",
-        "yaxis": {"title": {"text": "letters"}},
-        "legend": {"orientation": "h", "y": 1.15},
-        "margin": {"l": 50, "r": 10, "t": 30, "b": 40},
-    }
-    return {"data": bars, "layout": layout}

@@ -32,11 +32,12 @@ from shardpost.dead_letters.redrive_runs import ask_to_stop, last_run, start
 from shardpost.errors import UsageError, one_line
 from shardpost.holders.countries import problem_of
 from shardpost.holders.inputs import input_topics
+from shardpost.orchestration.connections import task_installation
 from shardpost.page.access import LETTERS, acts, sees
 from shardpost.page.command_form import CommandForm, TypedForm, fields_of
 from shardpost.page.record_outcomes import letter_link
 from shardpost.page.rendering import Listing
-from shardpost.page.request import CurrentRequest, PageRequest, Reason, patient_installation
+from shardpost.page.request import CurrentRequest, PageRequest, Reason
 from shardpost.page.value_layout import ON_OWN_PAGE, laid_out
 
 router = APIRouter(prefix="/letters", dependencies=[sees(LETTERS)])
@@ -160,19 +161,7 @@ def stop(visit: CurrentRequest, run: Annotated[str, Form()]) -> Response:
 def last(visit: CurrentRequest) -> Response:
     """Show how far the last decision is, or how it ended."""
     run = last_run(visit.installation.files, visit.now)
-    again, refusals = None, list[tuple[str, str]]()
-    if run is not None:
-        refusals = [(one["letter_id"], one["reason"]) for one in run.refusals]
-        # Of the plan of what is left, which has shown these letters; none with another value.
-        again = None if run.decision == "edited" else visit.url("letters/plan", **run.selection)
-    return visit.answer(
-        "redrive_run.html",
-        run,
-        _refused(visit, refusals),
-        run=run,
-        again=again,
-        decisions=DECISIONS,
-    )
+    return visit.answer("redrive_run.html", run, run=run, decisions=DECISIONS)
 
 
 def _redrive(
@@ -186,7 +175,8 @@ def _redrive(
     request = RedriveRequest(
         selection, chosen.do == "redrive", visit.name, why, visit.now, chosen.again, value
     )
-    installation = patient_installation() if is_patient else visit.installation
+    # The work may go on after its answer, with the patience of a task.
+    installation = task_installation() if is_patient else visit.installation
     return prepared(installation, request, chosen.canary, chosen.rate, chosen.up_to)
 
 
@@ -214,7 +204,6 @@ def _plan(visit: PageRequest, chosen: Chosen, value: bytes | None) -> Response:
         problem = next((problem_of(visit.installation, one, value) for one in inputs), None)
     columns = ("origin", "error", "letters", "such as")
     empty = "No parked letter is selected, or each is refused."
-    refusals = [(one["letter_id"], one["reason"]) for one in document["refusals"]]
     return visit.answer(
         "redrive.html",
         document,
@@ -223,7 +212,6 @@ def _plan(visit: PageRequest, chosen: Chosen, value: bytes | None) -> Response:
         fields=FIELDS,
         plan=urlencode({**chosen.query(), "up_to": document["up_to"]}),
         is_read=is_read,
-        refusals=_refused(visit, refusals),
         decisions=DECISIONS,
         value=None if value is None else base64.b64encode(value).decode(),
         shown=None if value is None else laid_out(value, ON_OWN_PAGE),
@@ -252,11 +240,6 @@ def _counted(redrive: Redrive, found: ListedLetters) -> dict[str, Any]:
     count = found.total if redrive.canary is None else min(found.total, redrive.canary)
     plan = RedrivePlan(redrive.shown).as_json(redrive.request.kind)
     return {**plan, "letters": count, "groups": groups}
-
-
-def _refused(visit: PageRequest, refusals: list[tuple[str, str]]) -> Listing:
-    rows = [(letter_link(visit, one), why) for one, why in refusals]
-    return Listing(("letter", "reason"), rows, "None is refused.")
 
 
 def _bytes_of(text: str) -> bytes:

@@ -168,6 +168,14 @@ def chart_of(lines: Mapping[str, Points], unit: str) -> dict[str, Any]:
     return {"data": data, "layout": {"yaxis": axis, "xaxis": {"type": "date"}, "legend": above}}
 
 
+def bars_of(
+    x: Sequence[object], bars: Mapping[str, Sequence[float]], layout: object, **of_bars: object
+) -> dict[str, Any]:
+    """Return a figure with bars for each name."""
+    data = [{"type": "bar", "name": name, "x": x, "y": y, **of_bars} for name, y in bars.items()]
+    return {"data": data, "layout": layout}
+
+
 def numbers_of(lines: Mapping[str, Points]) -> Listing:
     """Return the same as a table, the newest first: every so manieth value, so that all fit."""
     times = sorted({at for points in lines.values() for at, _ in points}, reverse=True)

@@ -206,8 +206,3 @@ def _reason(reason: str) -> str:
 
 # Why somebody does something, in a form of an action.
 Reason = Annotated[str, Form(max_length=500), AfterValidator(_reason)]
-
-
-def patient_installation() -> Installation:
-    """Return the installation of tasks, for work that goes on after its answer."""
-    return task_installation()

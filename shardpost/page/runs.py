@@ -140,10 +140,6 @@ def outcome(
         there = next(rest, None)
         if there is None or (there.offset(), there.key()) != (offset, key.encode()):
             raise NotFoundError(f"{at}: expected a request under {shown(key)}, found none")
-    command = found.command if found else None
-    run = command and Link(
-        command.run_id, visit.airflow_url("dags", command.dag, "runs", command.run_id)
-    )
     is_settled = found is not None and found.settled
     return visit.answer(
         "run_request.html",
@@ -151,7 +147,6 @@ def outcome(
         key=key,
         at=str(at),
         outcome=found,
-        run=run,
         refresh=None if is_settled else REFRESH_SECONDS,
     )
 

@@ -96,16 +96,13 @@ def static(version: str, name: str) -> Response:
 def refusal(request: Request, status: int, why: str) -> Response:
     """Return a page that says why there is no other, and what was sent in vain."""
     place = PageContext(request)
-    title = "Not found" if status == HTTPStatus.NOT_FOUND else "This was refused"
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        title = "This cannot be shown"
     text = (
         environment()
         .get_template("refusal.html")
         .render(
             visit=place,
             sections=SECTIONS,
-            title=title,
+            status=status,
             why=why,
             ways=_ways(place, status),
             sent=getattr(request.state, "sent", ()),

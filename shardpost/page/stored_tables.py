@@ -129,14 +129,8 @@ def rebuilds(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     empty = "No rebuild yet: run the DAG rebuild_tables."
     current = found[-1] if found and found[-1]["state"] not in GONE else None
     listing = page_of(rows, columns, page, empty)
-    run = _run_at_work(visit) if current else None
+    run = access.unfinished_run(REBUILDS) if current else None
     return visit.answer("rebuilds.html", found, listing, current=current, run=run)
-
-
-def _run_at_work(visit: PageRequest) -> Link | None:
-    """Return the run of the DAG that is not over, if any: another one would wait for its end."""
-    run = access.unfinished_run(REBUILDS)
-    return None if run is None else Link(run, visit.airflow_url("dags", REBUILDS, "runs", run))
 
 
 GONE = ("dropped", "in use for good")
@@ -168,14 +162,11 @@ def diff(visit: CurrentRequest) -> Response:
         "rebuild_diff.html",
         found,
         Listing(DIFFERENCES, rows),
-        sides={"old": found.old, "new": found.new},
-        not_compared=found.lines_not_compared(),
-        samples=[found.sample_line(one) for one in found.samples],
         is_behind=is_behind,
         current=current,
         # Rounded up, so that what was looked at may be swapped.
         most=f"{math.ceil(found.share * 10_000) / 100:g}%",
-        run=_run_at_work(visit),
+        run=access.unfinished_run(REBUILDS),
     )
 
 
@@ -205,9 +196,9 @@ def rollback(visit: CurrentRequest, number: Annotated[int, Form()], why: Reason)
 
 def _started(visit: PageRequest, params: dict[str, Any], why: str) -> Response:
     """Start a run of the DAG, unless one is at work; it needs a JVM, which no page starts."""
-    if run := _run_at_work(visit):
+    if run := access.unfinished_run(REBUILDS):
         raise UsageError(
-            f"{run.text}, a run of the DAG {REBUILDS}, has not ended: answer it under Required"
+            f"{run}, a run of the DAG {REBUILDS}, has not ended: answer it under Required"
             " Actions, or wait for its end; nothing was started"
         )
     started = access.start_run(visit.name, REBUILDS, params, why)

@@ -105,7 +105,7 @@ def page_client(
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi import FastAPI
 
-    from shardpost.page import access, request
+    from shardpost.page import access, redrives, request
 
     inner, outer = _app(), FastAPI()
     inner.dependency_overrides[get_user] = lambda: SimpleAuthManagerUser(username=user, role=role)
@@ -116,7 +116,8 @@ def page_client(
         "is_allowed",
         lambda _user, dag, method, *_: method in may and (sees is None or dag in sees),
     )
-    monkeypatch.setattr(request, "task_installation", lambda: installed(settings))
+    for module in (request, redrives):
+        monkeypatch.setattr(module, "task_installation", lambda: installed(settings))
     browser = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
     base = "http://airflow.test/shardpost/"
     with ExitStack() as running:

@@ -23,7 +23,7 @@ from shardpost.lag.model.time_to_loss import Lag, LagRow
 from shardpost.locks.locks import exclusive
 from shardpost.page import access, request, site
 from shardpost.page.command_form import fields_of
-from shardpost.page.rendering import Link, Listing
+from shardpost.page.rendering import Link, Listing, environment
 from shardpost.run_requests.request_client import send_request
 from shardpost.run_requests.request_topics import LOCK
 from shardpost.settings import Settings
@@ -102,12 +102,20 @@ def test_what_a_form_takes_and_says_is_what_the_command_does(
 
 
 def test_fields_of_forms_have_the_texts_and_choices_of_options() -> None:
-    [again, early] = fields_of(email_command, ["again", "early"])
-    assert (again.title, again.choices, again.is_flag) == ("Again", ("FAILED", "SUPPRESSED"), False)
-    assert again.said.startswith("Also mail clients that FAILED before")
-    assert (early.choices, early.is_flag) == ((), True)
-    [since] = fields_of(redrive_command, ["since"])
-    assert since.said == "Only those parked since then."
+    fields = fields_of(email_command, ["again", "on_unknown", "early"])
+    fields += fields_of(redrive_command, ["since"])
+    macros = environment().get_template("macros.html").make_module({"visit": None})
+    form = macros.options(fields, {"again": "FAILED", "since": "2026-11-23"})  # type: ignore[attr-defined]
+    assert re.findall(r"<option[^>]*>[^<]*", form)[:3] == [
+        '<option value="">by default',
+        "<option selected>FAILED",
+        "<option>SUPPRESSED",
+    ]
+    assert "<p>Also mail clients that FAILED before" in form
+    assert '<label>On unknown <select name="on_unknown">' in form
+    assert '<input type="checkbox" name="early" value="true"> Early' in form
+    assert 'Since <input name="since" value="2026-11-23" maxlength="300">' in form
+    assert "<p>Only those parked since then.</p>" in form
 
 
 @pytest.mark.parametrize("shards", [" ", "\u00a0", ","])
