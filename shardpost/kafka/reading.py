@@ -15,12 +15,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Kaf
 
 from shardpost.instants import instant_of
 from shardpost.kafka.clients import TRANSIENT_ERRORS
-from shardpost.kafka.coordinates import (
-    Coordinates,
-    OffsetRange,
-    OpenTransaction,
-    TopicPartition,
-)
+from shardpost.kafka.coordinates import Coordinates, OffsetRange, OpenTransaction, TopicPartition
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError, Patience
 from shardpost.kafka.offsets import watermark_of
 from shardpost.kafka.records import (

@@ -26,11 +26,7 @@ from shardpost.kafka.groups import OFFSETS_TOPIC, groups
 from shardpost.kafka.kafka import FIRST_ANSWER_SECONDS, Kafka
 from shardpost.kafka.offsets import beginnings, endings
 from shardpost.kafka.reading import BulkReading
-from shardpost.kafka.topic_metadata import (
-    changed_topics,
-    topic_configs,
-    topic_ids,
-)
+from shardpost.kafka.topic_metadata import changed_topics, topic_configs, topic_ids
 from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
 from shardpost.lag.model.time_to_loss import (
     Clear,
@@ -275,7 +271,8 @@ def _read(
         if stretch.until >= partitions[at].stable
     }
     for at, stretch in _stretches(kafka, pending, until, committed=False).items():
-        found[at] = found[at].joined(stretch)
+        before = found[at]  # which ends where that one begins
+        found[at] = Stretch(before.first, stretch.until, before.records + stretch.records)
     return found
 
 

@@ -74,10 +74,6 @@ class Stretch:
             return False
         return self.until >= end or bool(self.records and self.records[-1].offset >= offset)
 
-    def joined(self, later: "Stretch") -> "Stretch":
-        """Return this one and the one that begins where it ends."""
-        return Stretch(self.first, later.until, self.records + later.records)
-
     @cached_property
     def _newest(self) -> list[int]:
         return list(accumulate((one.timestamp for one in self.records), max))
