@@ -250,7 +250,7 @@ def test_the_command_prints_headers_and_text_and_all_as_json(
 ) -> None:
     said = shardpost("email", "preview", "c1", "--week", str(WEEK))
     assert said.startswith(
-        f"# {WEEK}, of the newest snapshot, not frozen yet; nothing is sent now\n"
+        f"# {WEEK}, from the newest snapshot, not frozen yet; nothing is sent now\n"
     )
     assert "\nSubject: Your US stock in week 2026-W45: 2 positions\n" in said
     assert "\n10        AAPL    1234.5  NYSE\n" in said
