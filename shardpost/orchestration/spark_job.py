@@ -38,16 +38,13 @@ STOPPED_WITHIN = 3.0
 
 ATTENTION = "%s: done, needs attention: see its result"
 
-# A document (job.document_of), or what makes a request for a run.
-Request = str | Callable[[Context], object]
-
 
 class SparkJob(SparkSubmitOperator):
     """Runs a job of spark_jobs/ through the connection `spark_default`; returns its JSON result.
 
-    `request` may be a function of the run, which is called when the task runs: what it refuses with
-    a ShardpostError fails the task before anything is started, and the job runs as of its own time.
-    `part` names a mapped task; `mails` says that the job sends mails.
+    `request` is a document, or a function of the run, which is called when the task runs: what it
+    refuses with a ShardpostError fails the task before anything is started, and the job runs as of
+    its own time. `part` names a mapped task; `mails` says that the job sends mails.
     Exit code 3 (needs attention) is success with a result, which says why; without one it was not
     done, and fails without a retry, as exit code 2 (bad usage) does: a person has to act first. Any
     other but 0 is retried.
@@ -61,7 +58,7 @@ class SparkJob(SparkSubmitOperator):
         self,
         *,
         job: JobSpec,
-        request: Request = BY_DEFAULT,
+        request: str | Callable[[Context], object] = BY_DEFAULT,
         part: str = "",
         mails: bool = False,
         **rest: Any,
@@ -102,10 +99,8 @@ class SparkJob(SparkSubmitOperator):
                 super().execute(context)
             except AirflowException as error:
                 self._require_success(error, result)
-            except (
-                BaseException
-            ):  # its time limit is reached; Airflow asks to kill it when its folder is gone
-                self.on_kill()
+            except BaseException:  # its time limit is reached
+                self.on_kill()  # Airflow asks for it when the folder is gone
                 raise
             finally:
                 self._job_log.close()

@@ -64,9 +64,8 @@ class ListReader:
                     self.rows += part.num_rows
                     yield part
             except (OSError, EOFError, zlib.error) as error:
-                kind = (
-                    f"is not a complete {GZIP} file" if path.suffix == GZIP else "cannot be opened"
-                )
+                is_packed = path.suffix == GZIP
+                kind = f"is not a complete {GZIP} file" if is_packed else "cannot be opened"
                 raise ShardpostError(
                     f"{path}: cannot be read: {path.name} {kind} ({error}): write it again"
                 ) from None
@@ -179,9 +178,8 @@ def _parsed(path: Path, number: int, text: str) -> Any:
             json.dumps(escapes, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         near = text[max(0, error.pos - MOST_QUOTED // 2) :]
-        raise _no_json(
-            path, number + error.lineno - 1, f"{error.msg.removesuffix(' at')}: {near}"
-        ) from None
+        fault = f"{error.msg.removesuffix(' at')}: {near}"
+        raise _no_json(path, number + error.lineno - 1, fault) from None
     except UnicodeEncodeError:
         raise _no_json(path, number, f"a lone surrogate: {text}") from None
     except (ValueError, RecursionError) as error:

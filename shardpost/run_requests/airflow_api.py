@@ -129,9 +129,8 @@ class AirflowApi:
         try:
             response = self._client.request(method, path, json=form)
         except httpx.InvalidURL as error:  # of an id that is too long
-            raise ShardpostError(
-                f"Airflow: {method} {path[:MAX_REASON_CHARACTERS]}: {error}"
-            ) from None
+            short = path[:MAX_REASON_CHARACTERS]
+            raise ShardpostError(f"Airflow: {method} {short}: {error}") from None
         except httpx.HTTPError as error:
             raise _unreachable(str(self._client.base_url), error) from None
         if response.is_client_error and _detail(response) is None:

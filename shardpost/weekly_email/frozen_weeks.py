@@ -62,9 +62,8 @@ class FrozenWeeks:
 
     def unnamed(self) -> list[str]:
         """Return audience folders without a week, or whose erasure has started."""
-        there = {
-            *storage.folder_names(self._tables, AUDIENCES)
-        }  # listed before the rows are read: a row is written after its folder
+        # Listed before the rows are read: a row is written after its folder.
+        there = {*storage.folder_names(self._tables, AUDIENCES)}
         return sorted(there - {frozen.audience for frozen in self.with_audience()})
 
     def remove_unnamed(self) -> None:

@@ -87,9 +87,8 @@ def ask_shards(
 
 def forget(installation: Installation, shard: int) -> None:
     """Remove this machine's cache of a shard's ledger; the next request reads it again."""
-    remove(
-        installation.files, LEDGER, TopicPartition(installation.kafka.topic("weekly-emails"), shard)
-    )
+    partition = TopicPartition(installation.kafka.topic("weekly-emails"), shard)
+    remove(installation.files, LEDGER, partition)
 
 
 def last_offsets(installation: Installation, partitions: int) -> list[dict[str, int]]:
@@ -116,10 +115,7 @@ def listed(
 
 
 def sent_since(database: Connection, week: object, at: int) -> tuple[int, int | None, int | None]:
-    """Return how many clients were mailed since a time, and the bounds of all records since then.
-
-    Times are record timestamps in milliseconds since 1970.
-    """
+    """Return how many were mailed since a record time (ms), and the bounds of all records since."""
     sql = "SELECT count(*) FILTER (WHERE state = 'sent'), min(at), max(at) FROM clients"
     found = database.execute(f"{sql} WHERE week = ? AND at >= ?", (str(week), at)).fetchone()
     return found[0], found[1], found[2]

@@ -154,9 +154,8 @@ def require_no_collapse(state: WeekState, counts: dict[str, int], in_snapshot: C
     more = in_snapshot.unknown.unknown_positions - (before.unknown_positions if before else 0)
     if positions >= plausibility.LEAST and more > most * positions:
         limit = f"by more than SHARDPOST_MAX_DROP={most:g} of {positions} allows"
-        raise plausibility.CollapseError(
-            f"{what}: {in_snapshot.unknown}: {more} more, {limit}. {ACCEPT}"
-        )
+        why = f"{what}: {in_snapshot.unknown}: {more} more, {limit}. {ACCEPT}"
+        raise plausibility.CollapseError(why)
 
 
 def _require_covered(snapshot: Snapshot, request: EmailRequest, as_of: datetime) -> None:

@@ -92,9 +92,8 @@ class ClosedWeeks(_OldWeeks):
 
     def lines(self) -> list[str]:
         """Return it in words."""
-        return self._lines(
-            "closed", "ledger: {weeks} {verb}", f"{counted(self.records, 'record')} removed"
-        )
+        sizes = f"{counted(self.records, 'record')} removed"
+        return self._lines("closed", "ledger: {weeks} {verb}", sizes)
 
 
 def erase_old_audiences(
@@ -111,10 +110,8 @@ def erase_old_audiences(
         with table_errors():
             dry_runs.forget_old(installation.tables, now, days)
     what = "erasing old audiences"
-    with (
-        table_errors(),
-        exclusive(installation.files, "freeze", what, wait=installation.files.lock_wait),
-    ):
+    files = installation.files
+    with table_errors(), exclusive(files, "freeze", what, wait=files.lock_wait):
         table = FrozenWeeks(installation.tables)
         weeks = table.list_all()
         clock = AgeClock.of(now, (IsoWeek.parse(week.week).end for week in weeks))
@@ -133,9 +130,9 @@ def erase_old_audiences(
         # And leftovers of killed freezes, which belong to no week.
         folders = {*table.unnamed(), *(week.audience for week in gone)}
         for folder in folders:
-            files = data_files(installation.tables, audience_table(folder), lambda _: False)
-            result.files += len(files)
-            result.bytes += sum(file.size for file in files)
+            stored = data_files(installation.tables, audience_table(folder), lambda _: False)
+            result.files += len(stored)
+            result.bytes += sum(file.size for file in stored)
         if folders and not dry_run:
             table.remove_unnamed()
     return result
@@ -189,11 +186,8 @@ def close_old_weeks(
             used[IsoWeek.parse(mark.week)].append(mark.marked_at)
         clock = AgeClock.of(now, (week.end for week in used))
         result.warning = clock.warning
-        closed = {
-            week
-            for week, row in week_state.list_closed(installation.tables).items()
-            if row.emptied_at
-        }
+        rows = week_state.list_closed(installation.tables)
+        closed = {week for week, row in rows.items() if row.emptied_at}
         for week, times in sorted(used.items()):
             if str(week) not in closed and clock.is_older(days, week.end, *times):
                 _try_to_close(installation, week, now, result)
@@ -209,9 +203,8 @@ def _try_to_close(
         # Even if the ledger lost records: a closed week is never mailed again.
         shards = range(compacted_ledger(installation.kafka).partitions)
         if result.dry_run:  # its audience is erased first
-            result.records += sum(
-                len(ShardLedger(installation.kafka, week, n).keys()) for n in shards
-            )
+            ledgers = (ShardLedger(installation.kafka, week, shard) for shard in shards)
+            result.records += sum(len(ledger.keys()) for ledger in ledgers)
         else:
             guards.require_owner(installation)
             with WeekState(installation, week).locked(shards):

@@ -73,10 +73,8 @@ def holdings_of_batch(
     )
     shown = _localized(_shown(frame, POSITION_COLUMNS), languages)
     totals = _localized(_totals(frame), languages)
-    table, totals_table = (
-        _tables(shown, POSITION_COLUMNS, clients, HeldRow, most_rows),
-        _tables(totals, TOTAL_COLUMNS, clients, StockRow, most_rows),
-    )
+    table = _tables(shown, POSITION_COLUMNS, clients, HeldRow, most_rows)
+    totals_table = _tables(totals, TOTAL_COLUMNS, clients, StockRow, most_rows)
     counts, stocks = (
         np.bincount(rows["owner"], minlength=clients).tolist() for rows in (frame, totals)
     )
