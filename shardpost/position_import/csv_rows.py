@@ -17,8 +17,6 @@ MOST_QUOTED = 60
 # A row with more lines is one whose quote was not closed; the rest of the file is not held then.
 _MOST_LINES = 10_000
 Values = Sequence[str | None]  # of a row, in the order of COLUMNS
-
-
 # A quoted field by RFC 4180; in it a quote is doubled.
 _IN_QUOTES = re.compile(r'"(?:[^"]|"")*+"')
 

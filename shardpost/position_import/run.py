@@ -74,8 +74,7 @@ def record_of(kafka: Kafka, applied: AppliedImport, why: str) -> Outgoing:
 
 log = logging.getLogger(__name__)
 
-# So many records are in the driver's memory at a time.
-ROWS_AT_ONCE = 50_000
+ROWS_AT_ONCE = 50_000  # records in the driver's memory
 
 
 class ImportWriter:

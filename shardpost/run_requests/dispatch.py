@@ -52,8 +52,7 @@ log = logging.getLogger(__name__)
 
 PARALLEL_PARTITIONS = 4
 MAX_ERRORS = 3  # that an error message quotes
-# Requests that one transaction decides on.
-BATCH_REQUESTS = 500
+BATCH_REQUESTS = 500  # that one transaction decides on
 # A writer whose last commit is older commits again before it starts a run, to find out that the
 # partition is still its own.
 FRESH_SECONDS = 2.0

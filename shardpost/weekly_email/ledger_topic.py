@@ -202,8 +202,7 @@ def entry_of(record: Record, week: object) -> LedgerEntry | None:
     return replace(entry, reason=said.decode(errors="replace") if isinstance(said, bytes) else None)
 
 
-# Maximum age of the last commit when content is sent, in seconds.
-FRESH_SECONDS = 2.0
+FRESH_SECONDS = 2.0  # the greatest age of the last commit when content is sent
 MOST_COMMITS = 5
 
 

@@ -84,10 +84,7 @@ class Progress:
             self.log(waiting=0)
 
     def report(self, open_at_start: int, error: str | None) -> ShardReport:
-        """Return the counts and what stopped the shard.
-
-        `open_at_start` is the number of open clients at the start of the run.
-        """
+        """Return the counts, given the open clients at the start, and what stopped the shard."""
         still_open = open_at_start - self.closed
         counts = ShardCounts.of(self.shard, self.states, still_open, self.unknown_clients)
         return ShardReport(**vars(counts), error=error)

@@ -31,10 +31,8 @@ from shardpost.weekly_email.model.recipient import (
 BATCH = 1000  # clients whose e-mails are composed at once
 
 _MEMBER_COLUMNS = tuple(column.name for column in fields(Member))
-# How often a shard being mailed checks for unsubscriptions, in seconds.
-INTERVAL_SECONDS = 60.0
-# The exceptions of an unreadable table.
-UNREADABLE = (ShardpostError, OSError, DeltaError, ArrowException)
+INTERVAL_SECONDS = 60.0  # between checks for unsubscriptions
+UNREADABLE = (ShardpostError, OSError, DeltaError, ArrowException)  # of a table
 
 
 @dataclass(frozen=True)

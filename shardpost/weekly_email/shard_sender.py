@@ -46,8 +46,7 @@ LONGEST_HELD = 0.2
 # A wait is cut into pieces of this many seconds, so that a signal to stop is noticed.
 WAIT_SECONDS = 0.5
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-# How often a shard being mailed checks whether its week was paused, in seconds.
-WATCH_SECONDS = 2.0
+WATCH_SECONDS = 2.0  # between checks whether the week was paused
 
 
 class StoppedError(ShardpostError):

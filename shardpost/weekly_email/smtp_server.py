@@ -64,7 +64,7 @@ class SmtpServer:
 
     @property
     def address(self) -> str:
-        """Its port."""
+        """Its host and port."""
         return f"{self.host}:{self.smtp_port}"
 
     def timeout(self, phase: Phase) -> float:

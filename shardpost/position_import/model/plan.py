@@ -76,9 +76,8 @@ def find_columns(where: str, there: Sequence[SourceColumn]) -> FoundColumns:
     return FoundColumns(columns, tuple(ignored))
 
 
-# So many rejected rows are listed, and so many ids of each change.
-MOST_LISTED = 1000
-MOST_SAMPLES = 5
+MOST_LISTED = 1000  # rejected rows
+MOST_SAMPLES = 5  # ids of each change
 
 
 class Change(StrEnum):
@@ -92,6 +91,7 @@ class Change(StrEnum):
 
 
 WRITTEN = (Change.NEW, Change.CHANGED, Change.CLOSED)
+SHOWN = (*WRITTEN, Change.EQUAL)
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Plan:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as the part of `import --json` that is the plan."""
-        counts = {str(change): self.count(change) for change in (*WRITTEN, Change.EQUAL)}
+        counts = {str(change): self.count(change) for change in SHOWN}
         return {
             "rows": self.rows,
             **counts,
@@ -169,9 +169,6 @@ def _percent(share: float) -> str:
     if float(text) < share * 100:
         text = f"{share * 100 + 0.005:.2f}"
     return f"{text.rstrip('0').rstrip('.')}%"
-
-
-SHOWN = (*WRITTEN, Change.EQUAL)
 
 
 def summary(result: dict[str, Any]) -> Iterator[str]:

@@ -43,13 +43,7 @@ from shardpost.kafka.reading import open_transaction_at, read_to_end, record_of
 from shardpost.kafka.topic_metadata import changed_topics, topic_ids
 from shardpost.logs import step
 from shardpost.position_import.import_job import IMPORT_POSITIONS
-from shardpost.position_import.model.plan import (
-    MOST_LISTED,
-    MOST_SAMPLES,
-    WRITTEN,
-    Change,
-    Plan,
-)
+from shardpost.position_import.model.plan import MOST_LISTED, MOST_SAMPLES, WRITTEN, Change, Plan
 from shardpost.position_import.model.source import HEADER, ImportRequest, is_id_of
 from shardpost.position_import.spark.source_rows import (
     FIELD_COLUMNS,

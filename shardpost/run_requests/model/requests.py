@@ -74,11 +74,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class RequestRules:
-    """Which requests are accepted.
-
-    `dags`: those that may be requested; `max_age`: an older request is refused; `partitions`: how
-    many `run-requests` has.
-    """
+    """Which DAGs may be requested, how old a request may be, and the partitions of the topic."""
 
     dags: frozenset[str]
     max_age: timedelta

@@ -18,8 +18,7 @@ from shardpost.values.addresses import Mailbox
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.week import IsoWeek
 
-# Characters of a name in a header or a log line.
-LONGEST_NAME = 100
+LONGEST_NAME = 100  # characters in a header or a log line
 
 
 @dataclass(frozen=True)

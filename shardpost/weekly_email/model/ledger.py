@@ -22,15 +22,11 @@ from pydantic.alias_generators import to_pascal
 
 from shardpost.errors import ShardpostError, single_line
 
-# Bytes of a client id in a key; a longer id, which cannot be mailed, is shortened.
-LONGEST_CLIENT = 65_536
-# The separator of week and client in a key.
-OF_CLIENT, OF_ERASED = "/", "#"
-# Bytes of the week in a key.
-WEEK_BYTES = len("2026-W47")
-# Characters of a MessageId (RFC 5322, 2.1.1), and of a record's error.
-LONGEST_MESSAGE_ID = 998
-LONGEST_FAULT = 200
+LONGEST_CLIENT = 65_536  # bytes in a key; a longer id, which cannot be mailed, is shortened
+OF_CLIENT, OF_ERASED = "/", "#"  # between week and client in a key
+WEEK_BYTES = len("2026-W47")  # in a key
+LONGEST_MESSAGE_ID = 998  # characters (RFC 5322, 2.1.1)
+LONGEST_FAULT = 200  # characters of a record's error
 
 
 class DeliveryState(StrEnum):

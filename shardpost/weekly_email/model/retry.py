@@ -47,9 +47,8 @@ class NotSent:
 SmtpOutcome = Accepted | PermanentFailure | TemporaryFailure | NoReply | NotSent
 
 
-# The delay before the second attempt in seconds, and the factor for each further attempt.
-FIRST_DELAY = 1.0
-DELAY_FACTOR = 4.0
+FIRST_DELAY = 1.0  # seconds before the second attempt
+DELAY_FACTOR = 4.0  # for each further attempt
 
 
 @dataclass(frozen=True)
@@ -123,8 +122,7 @@ def next_step(
             return LeaveOpen(reason) if policy.is_last(lost + 1) else again
 
 
-# The burst after a pause, in seconds of the rate.
-BURST_SECONDS = 0.25
+BURST_SECONDS = 0.25  # of the rate, after a pause
 
 
 class RateLimit:

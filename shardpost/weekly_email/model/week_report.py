@@ -16,10 +16,9 @@ from shardpost.weekly_email.model.server_health import Refusal
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.wording import counted
 
-# The most groups per state in a document, and the most clients that a group names.
-MOST_CAUSES = 20
-MOST_NAMED = 3
-MOST_IN_MESSAGE = 3  # groups
+MOST_CAUSES = 20  # groups per state in a document
+MOST_NAMED = 3  # clients of a group
+MOST_IN_MESSAGE = 3  # groups in a message
 NO_REASON = "no reason on record"
 
 _LEFT_OUT = "…"

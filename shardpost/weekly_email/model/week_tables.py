@@ -13,10 +13,8 @@ from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_report import ShardCounts
 
-# The fields of a position in an audience, as mailed.
 POSITION = columns("position STRING, ticker STRING, amount STRING, exchange STRING")
-# Frozen audiences: a row per client, a table per freeze. `frozen_weeks` names the table of each
-# week.
+# Frozen audiences: a row per client, a table per freeze, which `frozen_weeks` names.
 AUDIENCES = Table(
     "audiences",
     (
@@ -93,8 +91,7 @@ class ClosedWeek:
         ]
 
 
-# Weeks that can never be mailed again: a row when a week is closed, and another when its records
-# were removed from the ledger.
+# Weeks that can never be mailed again: a row of the closing, another of the end of its records.
 CLOSED_WEEKS = Table(
     "closed_weeks",
     columns_of(ClosedWeek),

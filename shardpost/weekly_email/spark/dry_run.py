@@ -161,8 +161,7 @@ def why_unchanged(state: DeliveryState | None, resends: int) -> str:
     return "delivery unknown: held for a person; --on-unknown resend mails it again"
 
 
-# States in which a client has not got the e-mail of a week.
-GOT_NONE = (DeliveryState.FAILED, DeliveryState.SUPPRESSED)
+GOT_NONE = (DeliveryState.FAILED, DeliveryState.SUPPRESSED)  # no e-mail
 
 
 def lines_of(

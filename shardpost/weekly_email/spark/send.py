@@ -144,9 +144,7 @@ def fork_workers() -> None:
     """
     from pyspark.daemon import manager
 
-    with suppress(
-        ShardpostError
-    ):  # another machine may lack the folder: templates are sent with the tasks
+    with suppress(ShardpostError):  # here the folder may be missing: tasks bring their templates
         templates_of(opened().values(TemplateSettings))
     gc.freeze()  # keeps garbage collection away from memory shared by the workers
     manager()  # type: ignore[no-untyped-call]
