@@ -219,10 +219,7 @@ def error_texts(tables: Tables, index: LetterIndex, places: Collection[Place]) -
 
 
 def _of_places(asked: Collection[Place]) -> str:
-    """Return an SQL condition that matches rows at these places, and some more.
-
-    It is faster than one that compares each row with each place.
-    """
+    """Return a condition for rows at these places and some more: faster than one for each place."""
     columns = ((text_literal(topic), *map(str, numbers)) for topic, *numbers in asked)
     sets = (", ".join(sorted({*values})) for values in zip(*columns, strict=True))
     topics, generations, numbers, offsets = sets

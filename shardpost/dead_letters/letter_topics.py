@@ -140,10 +140,7 @@ def _topics(kafka: Kafka) -> list[str]:
 def _generation(
     table: DeltaTable | None, topic: str, topic_id: str, marks: Mapping[int, tuple[int, int]]
 ) -> int:
-    """Return the generation of the current topic.
-
-    For a broker without topic ids, topics are assumed to be never recreated.
-    """
+    """Return the current topic's generation; without topic ids it counts as never recreated."""
     newest = _version(table, _generation_name(topic))
     current = newest or 0
     if newest is not None and topic_id and _version(table, _id_name(topic, topic_id)) != newest:

@@ -166,9 +166,8 @@ def append(
     file_statistics.require_seen(installation.tables, DEAD_LETTERS, (file.path for file in written))
     added += written
     try:
-        table_log.commit(
-            installation.tables, DEAD_LETTERS, version, added, old, progress.transactions
-        )
+        done = progress.transactions
+        table_log.commit(installation.tables, DEAD_LETTERS, version, added, old, done)
     except VersionExistsError as error:
         raise VersionExistsError(f"{error}; sweep again") from None
 
@@ -176,10 +175,7 @@ def append(
 def _write_steps(
     installation: Installation, progress: TableProgress, folder: str, ranges: Sequence[OffsetRange]
 ) -> AddAction | None:
-    """Write the steps of ranges as one file, not committed yet; None if there are no steps.
-
-    Each attempt of a Spark task writes a file of its own.
-    """
+    """Write the steps of ranges as one uncommitted file of this attempt; None if there are none."""
     steps = _steps_of(installation, progress, ranges)
     parts = map(as_rows, iter(lambda: [*islice(steps, PART_ROWS)], []))
     path = f"{folder}/{uuid.uuid4()}.parquet"

@@ -149,9 +149,8 @@ class ListedLetters:
         places: list[Place] = [*zip(*(rows[name].to_pylist() for name in failed), strict=True)]
         known = {place for place in places if place[0] is not None}
         texts = error_texts(self.installation.tables, self.index, known)
-        found = (
-            step | {"error": texts.get(place)} for step, place in zip(steps, places, strict=True)
-        )
+        pairs = zip(steps, places, strict=True)
+        found = (step | {"error": texts.get(place)} for step, place in pairs)
         return letters_table.steps_in(found, self.installation.settings.retry_rules)
 
 

@@ -178,8 +178,7 @@ def _remove(installation: Installation, now: datetime, dry_run: bool) -> OldLett
     times = (row["at"] for row in rows(installation.tables, sql, {DEAD_LETTERS: version}))
     age = timedelta(days=installation.settings.letter_days)
     horizon = old_before(times, now, age, LONGEST_QUIET)
-    gone = None if horizon is None else _gone(installation, version, horizon, now)
-    if horizon is None or gone is None:
+    if horizon is None or (gone := _gone(installation, version, horizon, now)) is None:
         return result
     folder = f"{version + 1:08d}-{uuid.uuid4()}"
     added, removed = [], []

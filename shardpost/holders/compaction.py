@@ -134,9 +134,8 @@ def publish_and_send(
     try:
         letters = rejected_letters.send(installation, latest, mark=mark)
     except Exception as error:
-        failures[
-            f"the letters of rejected records to {installation.kafka.topic('dead-letters')}"
-        ] = error
+        topic = installation.kafka.topic("dead-letters")
+        failures[f"the letters of rejected records to {topic}"] = error
     if failures:
         raise _left_to_do(latest, failures)
     return (NEEDS_ATTENTION if published.needs_attention else DONE), {

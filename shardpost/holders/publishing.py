@@ -240,11 +240,9 @@ class _Publisher:
         partition, since = before.partition, before.since(largest)
         if before.wrong:
             log.warning("%s: %s: publishing all again", partition, before.wrong)
-        there = (
-            keys_with_values(installation.kafka, partition)
-            if before.has_all_to_come(largest)
-            else set()
-        )
+        there = set[bytes]()
+        if before.has_all_to_come(largest):
+            there = keys_with_values(installation.kafka, partition)
         records = HolderRecords(installation.tables, snapshot, partition, largest, self._changed)
         made, end = SnapshotRun(snapshot.number, snapshot.run), first
         now = before.published if since else Published(low=before.now.high)

@@ -111,10 +111,7 @@ def _written_by_others(
 
 
 def keys_with_values(kafka: Kafka, partition: TopicPartition) -> set[bytes]:
-    """Return the keys of a partition whose last committed record is no tombstone.
-
-    The whole partition is read; in memory are only the keys.
-    """
+    """Return the keys of a partition, in memory, whose last committed record is no tombstone."""
     keys: set[bytes] = set()
     for message in read_to_end(kafka, partition, committed=True):
         key = message.key()
@@ -159,9 +156,8 @@ def noted_snapshots(installation: Installation) -> set[int]:
     """Return their numbers; ShardpostError if Kafka does not answer."""
     published = _all_published(installation.kafka).values()
     runs = [run for noted in published for run in (noted.at, noted.partly)]
-    group = rejected_letters.group_of(
-        str(storage.opened(installation.tables, SNAPSHOTS).metadata().id)
-    )
+    table = storage.opened(installation.tables, SNAPSHOTS)
+    group = rejected_letters.group_of(str(table.metadata().id))
     place = TopicPartition(installation.kafka.topic("dead-letters"), 0)
     with closing(installation.kafka.consumer(group)) as reader:
         offset = offsets.committed_offsets(installation.kafka, reader, [place]).get(place)

@@ -253,9 +253,9 @@ FROM share_holders h WHERE {_HOLDING} GROUP BY h.shard
 def by_shard(tables: Tables, snapshot: Snapshot) -> list[dict[str, int]]:
     """Return {shard, clients, positions, most} of each shard: `most` is what one client holds."""
     found = rows(tables, _SHARDS, at_snapshot(snapshot, SHARE_HOLDERS))
-    none = [{"shard": n, "clients": 0, "positions": 0, "most": 0} for n in range(snapshot.shards)]
     known = {row["shard"]: row for row in found}
-    return [known.get(one["shard"], one) for one in none]
+    none = {"clients": 0, "positions": 0, "most": 0}
+    return [known.get(n, {"shard": n, **none}) for n in range(snapshot.shards)]
 
 
 _COUNTS = """

@@ -205,10 +205,7 @@ def compare(tables: Tables, kafka: Kafka, old: Snapshot, new: Snapshot) -> Diffe
 
 
 def holders_sql(columns: str, which: str = "true") -> str:
-    """Return the start of a query, with the relation `compared` of the holders of two views.
-
-    It has `columns` of o, the old ones, and n, the new ones, and their `difference`.
-    """
+    """Return the `compared_sql` of the holders of two views; `difference` is a column, too."""
     relation = _HOLDING.format(which=which)
     return compared_sql(relation, "client", "o.positions = n.positions", columns)
 

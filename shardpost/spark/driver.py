@@ -107,9 +107,8 @@ def plan_for(spark: SparkSession, records: int) -> None:
     """Choose how plans that handle so many records, or rows, are made from now on."""
     divide_shuffles(spark, records)
     comes_once = spark.conf.get(STAYS, None) is None
-    chosen = (
-        _INTERPRETED if comes_once and records <= run_size.THRESHOLDS.interpreted else _COMPILED
-    )
+    is_small = records <= run_size.THRESHOLDS.interpreted
+    chosen = _INTERPRETED if comes_once and is_small else _COMPILED
     is_planned_again = records > run_size.THRESHOLDS.planned_once
     for name, value in (chosen | {_ADAPTIVE: str(is_planned_again).lower()}).items():
         spark.conf.set(name, value)

@@ -35,10 +35,7 @@ class TombstonesLostError(ShardpostError):
 
 
 class LastRead(NamedTuple):
-    """When the inputs were last read to their ends, and when they were last read at all.
-
-    The latter is later if there were records after open transactions then.
-    """
+    """When the inputs were last read to their ends, and at all: later beside open transactions."""
 
     looked_at: datetime
     read_at: datetime

@@ -241,9 +241,8 @@ def warm_up(installation: Installation) -> None:
             with driver.job_errors():
                 for left in (RECORDS, 0):
                     state, unread = Inputs(own).state()
-                    snapshot, _ = build_snapshot(
-                        own, state, _last(unread, left), own.settings.country
-                    )
+                    unread = _last(unread, left)
+                    snapshot, _ = build_snapshot(own, state, unread, own.settings.country)
                     snapshots.commit(own.tables, snapshot)
         except ShardpostError as error:
             log.info("the driver is not warm: %s", error)

@@ -58,10 +58,7 @@ class TableWriter:
         return table.located(self.folders)
 
     def share(self, table: Table, folded: int | None, *, moved: bool) -> None:
-        """Take a table as others write it: up to where its files are folded, if it has a layer.
-
-        `moved`: it may have rows since the snapshot `last`.
-        """
+        """Take a table as others write it: `folded` up to there, `moved` by rows since `last`."""
         if folded is not None:
             self._folded[table.name] = folded
         if moved:
