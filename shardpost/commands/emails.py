@@ -95,7 +95,7 @@ def resolve_command(
 
     clients = tuple(dict.fromkeys((*named, *more)))
     if not clients:
-        raise UsageError("--client: expected at least one client, found an empty value")
+        raise UsageError("--client: expected at least one client, found none")
     decided = Resolution(IsoWeek.parse(week), clients, Outcome(outcome), by, why, datetime.now(UTC))
     what = "will be mailed again" if decided.outcome is Outcome.OPEN else "have got it for good"
     confirm(f"{decided.week}: {', '.join(clients)}: record that they {what}?")

@@ -127,7 +127,7 @@ def lag_command(groups: Sequence[str], topics: Sequence[str], with_own: bool) ->
     if (groups or topics) and not found.rows and not found.problems:
         raise ShardpostError(
             f"{', '.join((*groups, *topics))}: expected a group with a committed offset, and a"
-            " topic that it reads: `shardpost lag` lists all"
+            " topic that it reads, found none: `shardpost lag` lists all"
         )
     for problem in found.problems:
         click.echo(f"shardpost: unknown: {problem}", err=True)

@@ -24,6 +24,7 @@ from shardpost.delta import storage
 from shardpost.delta.query import at_snapshot, has_rows, stream
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS, note_transaction
+from shardpost.holders.inputs import retry_topics
 from shardpost.holders.model.published import Place, PlaceRange, SnapshotRun, place_ranges
 from shardpost.holders.model.view_tables import REJECTED_RECORDS
 from shardpost.holders.table_commits import runs_of
@@ -117,7 +118,7 @@ class _Sending:
     def __init__(self, installation: Installation, snapshot: Snapshot) -> None:
         self._installation, self._snapshot = installation, snapshot
         self._topic = installation.kafka.topic("dead-letters")
-        self._retries = installation.settings.retry_rules.retry_topics
+        self._retries = frozenset(retry_topics(installation))
 
     def send(self, *, mark: bool) -> int:
         table = storage.opened(self._installation.tables, SNAPSHOTS)

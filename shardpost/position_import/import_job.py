@@ -77,7 +77,7 @@ def files_of(path: Path) -> list[Path]:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     if not found:
-        raise UsageError(f"{path}: expected files in this folder, found an empty folder")
+        raise UsageError(f"{path}: expected files of rows in this folder, found none")
     for one in found:
         _require_name(one)
     return [_readable(one) for one in found]

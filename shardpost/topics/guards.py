@@ -83,7 +83,9 @@ def owner(kafka: Kafka) -> Owner | None:
 
 def require_owner(installation: Installation) -> tuple[Owner | None, Owner | None]:
     """Return the owner of the topics, and this installation; NotOwnerError names another one."""
-    own, known = this_installation(installation), owner(installation.kafka)
+    # In this order: a first compaction commits its snapshot before it takes the topics.
+    known = owner(installation.kafka)
+    own = this_installation(installation)
     if known is not None and (own is None or own.tables != known.tables):
         raise NotOwnerError(
             f"topic {installation.kafka.topic('share-holders')} belongs to the home {known.home}"

@@ -143,7 +143,7 @@ def check_inputs(installation: Installation, now: datetime) -> DoctorFinding:
 
 LEDGER: TopicName = "weekly-emails"
 # Not the command that its error names: clients may be mailed twice by it, so a person decides.
-DECIDE_LEDGER = "docs/weekly-email.md, The ledger was lost: a person decides"
+DECIDE_LEDGER = "docs/weekly-email.md, The ledger was lost"
 # Nothing can replace them: docs/stores.md.
 STORES: tuple[TopicName, ...] = ("dead-letters", "parking-lot", "run-commands", LEDGER)
 

@@ -130,7 +130,10 @@ def test_an_edited_value_is_sent_and_recorded_as_such(
     large.write_bytes(b"x" * (VALUE_BYTES + 1))
     mended = ("--id", "positions-0-1", "--apply", "--why", "a typo")
     output = shardpost.refused("letters", "redrive", "--value", str(large), *mended, code=2)
-    assert f"{large}: expected at most {VALUE_BYTES} bytes, found more" in output
+    assert (
+        f"{large}: expected at most {VALUE_BYTES} bytes, the limit of a letter, found more"
+        in output
+    )
     shardpost(*edit, *mended)
     [retry] = retries(ready)
     assert (retry.key, retry.value) == (b"k1", b"mended \xff")

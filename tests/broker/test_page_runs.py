@@ -66,7 +66,7 @@ def test_the_outcome_of_a_request_is_on_its_page(
         won = page.json("runs/request", key=KEY, offset=0, **where)
         assert (won["fate"], won["requested_by"]) == ("won", "anna")
         refused = page.get("runs/request", key=HOSTILE, offset=1, **where)
-        assert "may not be requested" in refused
+        assert "cannot be requested" in refused
         assert "data-refresh" not in refused
         assert (
             HOSTILE not in page.response("runs").text + page.response("runs/key", key=HOSTILE).text

@@ -108,7 +108,7 @@ def test_with_airflow_down_commands_are_committed_and_started_later(
 
 REFUSED = {
     "unknown": (request(dag="no_such_dag"), "cannot be requested, only compact_positions"),
-    "path": (request(dag="../variables"), "may not be requested"),
+    "path": (request(dag="../variables"), "cannot be requested"),
     "missing": (request(dag="sweep_dead_letters"), "Airflow has no DAG sweep_dead_letters"),
     "paused": (request(dag="compact_positions"), "DAG compact_positions is paused in Airflow"),
     "wrong": (request({"week": 7}), "Airflow rejects the run: 7 is not of type 'string'"),

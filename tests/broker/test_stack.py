@@ -55,7 +55,6 @@ def exchanges_in(settings: Settings) -> set[str]:
     return {(message.key() or b"").decode() for messages in found for message in messages}
 
 
-@pytest.mark.one_of("stacks")
 def test_up_and_down_can_be_called_again_and_what_was_there_stays(lasting: CommandLine) -> None:
     pids = [pid_of(lasting.settings, part) for part in ("kafka", "smtp")]
     lasting(*NO_AIRFLOW)

@@ -22,7 +22,7 @@ from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_topic
 from tests.support.three_brokers import ThreeBrokers, three_brokers
 
-pytestmark = pytest.mark.one_of("whole systems")
+pytestmark = pytest.mark.one_of("three brokers")
 
 
 @pytest.fixture(scope="module")

@@ -141,7 +141,7 @@ def test_what_airflow_rejects_is_refused_and_its_key_is_free(
         return str(result["why"])
 
     assert "Invalid input for param week" in refused("weekly_email", '{"week": "W47"}')
-    assert "may not be requested" in refused("dispatch_run_requests")
+    assert "cannot be requested" in refused("dispatch_run_requests")
     with paused(api, "weekly_email"):
         assert "DAG weekly_email is paused" in refused("weekly_email")
     assert [row for row in stack.json("runs", "list") if row["key"] == "refused/e2e"] == []

@@ -225,7 +225,7 @@ def test_a_folder_is_one_list(spark: SparkSession, tmp_path: Path) -> None:
     assert sorted(str(key) for key, *_ in found) == ["1", "2"]
     (folder / "c.csv").write_text("Client,PositionId,Ticker,Amount,Exchange\nc,2,A,1,N\n")
     with pytest.raises(
-        ShardpostError, match=r"c\.csv: expected what .*a\.csv has, rows .* positionid,"
+        ShardpostError, match=r"c\.csv: expected .*position.* as in .*a\.csv, found "
     ):
         read_source(spark, installed(Settings()), find_source(str(folder)))
 

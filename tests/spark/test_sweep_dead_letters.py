@@ -225,7 +225,7 @@ def each_once(settings: Settings) -> None:
     assert live(settings, settings.topic("dead-letters")) == {}
 
 
-@pytest.mark.one_of("kills of what sends")
+@pytest.mark.one_of("sweeps that are ended")
 @pytest.mark.timeout(900)
 def test_killed_at_every_step_nothing_is_sent_twice_and_nothing_lost(ready: Settings) -> None:
     long_ago(ready)
@@ -239,7 +239,7 @@ def test_killed_at_every_step_nothing_is_sent_twice_and_nothing_lost(ready: Sett
     assert Counter(state for _, state, _ in of_table(ready)) == {"waiting": COUNT, "retried": COUNT}
 
 
-@pytest.mark.one_of("kills of what sends")
+@pytest.mark.one_of("sweeps that are ended")
 @pytest.mark.timeout(600)
 def test_beside_a_halted_sweep_a_second_refuses_and_a_zombie_is_fenced(ready: Settings) -> None:
     long_ago(ready)
@@ -269,7 +269,7 @@ def sweeping(settings: Settings) -> "subprocess.Popen[str]":
     )
 
 
-@pytest.mark.one_of("kills of what sends")
+@pytest.mark.one_of("sweeps that are ended")
 @pytest.mark.timeout(600)
 def test_interrupted_while_it_sends_it_says_so_and_the_next_goes_on(ready: Settings) -> None:
     count = 3000
@@ -291,7 +291,7 @@ def test_interrupted_while_it_sends_it_says_so_and_the_next_goes_on(ready: Setti
     assert len(seen(ready)) == count
 
 
-@pytest.mark.one_of("kills of what sends")
+@pytest.mark.one_of("sweeps that are ended")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "sign",

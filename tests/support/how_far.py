@@ -17,7 +17,6 @@ kills of what makes tables:
 kills of what sends:
 `tests/broker/test_sending.py::test_a_run_that_was_killed_leaves_its_sending_unknown`
 `tests/broker/test_broken_mail_server.py::test_a_sender_that_was_halted_amid_a_mail_sends_it_only_if_the_shard_is_still_its_own`
-`tests/unit/test_sweep_partition.py::test_a_sweep_that_dies_is_finished_by_the_next`
 `tests/unit/test_processes.py::test_ctrl_c_reaches_nobody_but_the_command_which_ends_the_job_in_silence`
 and one of two imports that are broken off within the process (tests/spark/test_import_positions.py)
 
@@ -30,6 +29,9 @@ contacts that stay erased:
 `tests/unit/test_erased_contacts.py::test_its_contact_goes_and_all_else_stays`
 `tests/unit/test_erased_beside.py::test_it_leaves_the_tables_in_use_and_those_beside`
 
+sweeps that are ended:
+`tests/unit/test_sweep_partition.py::test_a_sweep_that_dies_is_finished_by_the_next`
+
 weeks in trouble:
 `tests/unit/test_resolve.py::test_what_a_killed_run_was_sending_is_unknown_and_can_be_decided`
 `tests/unit/test_delivery_status_late.py::test_it_is_the_difference_of_two_folds`
@@ -38,7 +40,7 @@ lives of a broker:
 `tests/unit/test_moving_leaders.py::test_while_brokers_restart_it_is_asked_again`
 `tests/unit/test_lag_model.py::test_the_warning_is_never_later_than_the_loss`
 
-whole systems (three brokers among them):
+whole systems, three brokers:
 `tests/unit/test_topic_plan.py::test_a_cluster_of_three_of_which_one_is_away_has_three`
 `tests/unit/test_moving_leaders.py::test_a_partition_whose_leader_moves_is_asked_again`
 

@@ -247,7 +247,7 @@ def test_one_that_is_built_without_progress_or_open_for_long_is_named(
     [line] = said(beside, hours=7)
     assert "no progress for 7 h: `shardpost rebuild start` continues" in line
     beside.build()
-    assert "take disk" not in said(beside, days=6)[0]
+    assert "use disk space" not in said(beside, days=6)[0]
     assert "2 is ready" in said(beside, days=8)[0]
     assert "use disk space until `shardpost rebuild drop`" in said(beside, days=8)[0]
     beside.drop()

@@ -231,7 +231,7 @@ def test_an_open_transaction_is_named_where_it_stops_a_reader() -> None:
     found = row(WEEK, stretch(10, 20, (10, 2)), stable=10)
     assert found.records_behind == 1
     assert "an open transaction since offset 10" in found.reason
-    assert "open since" not in row(WEEK, stretch(10, 20, (10, 2)), stable=11).reason
+    assert "open transaction" not in row(WEEK, stretch(10, 20, (10, 2)), stable=11).reason
 
 
 def test_a_partition_that_nobody_answers_for_is_said() -> None:

@@ -106,7 +106,7 @@ def test_what_a_snapshot_would_lose_is_named_at_once(settings: Settings) -> None
     [
         ("us", r"'us': no exchange has it: did you mean US\? .* GB, US, and snapshot 1 is of 'US'"),
         ("UK", r"'UK': no exchange has it\. Their countries are GB, US, and"),
-        ("GB", r"'GB': snapshot 1 is of 'US'\. .*`shardpost rebuild .* --country-changed does"),
+        ("GB", r"'GB': snapshot 1 is of 'US'\. .*`shardpost rebuild .* --country-changed applies"),
     ],
 )
 def test_another_country_than_the_last_is_refused_with_the_ways_on(
