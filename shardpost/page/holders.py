@@ -64,16 +64,16 @@ def holders(
 ) -> Response:
     """Show who holds, client by client; or the clients that a search finds."""
     at, installation = tables.snapshot(snapshot, visit.installation.settings), visit.installation
-    is_whole = visit.request.query_params.get("format") == "json"
+    form = visit.request.query_params.get("format")
     found = who_holds.holders_page(
         installation.tables,
         at,
         who_holds.HoldersQuery(None, shard, as_of, search, by_contact=_sees_contacts(visit)),
         first=(page - 1) * ROWS_OF_A_PAGE,
         most=ROWS_OF_A_PAGE,
-        longest=None if is_whole else LISTED_POSITIONS,
+        longest=None if form in ("json", "csv") else LISTED_POSITIONS,
     )
-    if is_whole:
+    if form == "json":
         return visit.answer("holders.html", found)
     why, is_position = None, False
     if search is not None:
@@ -89,7 +89,9 @@ def holders(
             *(contacts.get(one.client, {}).get(name) for name in ("name", "email")),
             one.shard,
             one.count,
-            "; ".join(_said(terms[own]) for own in one.positions if own in terms),
+            "; ".join(
+                f"{own}: {_said(terms[own])}" if own in terms else own for own in one.positions
+            ),
         )
         for one in found.holders
     ]

@@ -92,7 +92,9 @@ def test_each_holder_stands_with_name_e_mail_and_what_its_positions_are(page: Pa
     assert lines[0] == '"client","name","e-mail","shard","positions","which"'
     [ada] = [line for line in lines if line.startswith('"c1"')]
     assert '"Ada Lovelace","ada@engines.example"' in ada
-    assert ada.endswith('"2","150 AAPL at NYSE; 100 AAPL at NASDAQ"')
+    assert ada.endswith('"2","1: 150 AAPL at NYSE; 3: 100 AAPL at NASDAQ"')
+    [crowd] = [line for line in lines if line.startswith('"crowd"')]
+    assert crowd.count(": ") == 7
     shown = page.get("holders")
     assert "7.50 AAPL</bdi> at <bdi>NASDAQ" in shown
     assert "2 more</a>" in shown  # of the seven of the crowd
