@@ -4,6 +4,7 @@ A channel that is down, or whose URL Apprise refuses, stops nothing: the others 
 """
 
 import logging
+import os
 import re
 import socket
 import sys
@@ -11,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -20,10 +22,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from shardpost.alerts.model.alert import Message
-from shardpost.delta.object_store import Tables
+from shardpost.delta.object_store import Tables, open_objects
 from shardpost.errors import ShardpostError, one_line
 from shardpost.locks.locks import exclusive_here
-from shardpost.locks.shared_files import Files, SharedFile, shared_files
+from shardpost.locks.shared_files import FOLDER, Files, SharedFile
 
 # How long all channels together may take.
 PATIENCE_SECONDS = 30.0
@@ -138,8 +140,13 @@ def append(files: Files, text: str, now: datetime) -> None:
         except (ShardpostError, OSError) as error:
             log.warning("%s is written here, not on the store: %s", files.home / LOG, error)
     try:
-        with (files.folder() / LOG).open("a") as file:
-            file.write(lines)
+        # In one write, so that lines of others are not between these.
+        with (files.folder() / LOG).open("a+b", buffering=0) as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":  # the line before was cut off
+                    lines = f"\n{lines}"
+            file.write(lines.encode())
     except OSError as error:  # the channels get the message nevertheless
         log.warning("%s cannot be written: %s", error.filename or LOG, error.strerror)
 
@@ -152,20 +159,24 @@ def _own_name(files: Files) -> str:
     return own.read_text()
 
 
-# Enough for some hundred alerts.
+# Enough for some hundred alerts; on a store those of so many homes.
 LAST_BYTES = 1 << 18
+MOST_HOMES = 100
 
 
 def last_lines(files: Files, now: datetime) -> list[str]:
-    """Return the last lines of alerts.log in their order; on a store those of two months.
+    """Return the last lines of alerts.log in their order; on a store the newest of two months.
 
-    Each begins with its time. OSError if the file cannot be read.
+    Each begins with its time. OSError if the file cannot be read, ShardpostError of a store.
     """
     if files.tables.is_on_store:
-        months = sorted({f"{at:{STORED_LOG}}" for at in (now - timedelta(days=28), now)})
-        stored = [file for month in months for _, file in shared_files(files, month)]
+        months = {f"{FOLDER}/{at:{STORED_LOG}}" for at in (now - timedelta(days=28), now)}
+        objects = open_objects(files.tables)
+        names = objects.newest(months, MOST_HOMES, LAST_BYTES)
+        with ThreadPoolExecutor(10) as pool:
+            stored = [*filter(None, pool.map(objects.get, names))]
         # By their times; the lines of one machine, and of one alert, stay together.
-        texts = "".join(file.read() or "" for file in stored)
+        texts = "".join(one.content.decode(errors="replace") for one in stored)
         return sorted(texts.splitlines(), key=lambda line: line.partition(" ")[0])
     path = files.home / LOG
     if not path.exists():

@@ -125,17 +125,12 @@ class _Round:
         due_to = {channel: due for channel in channels if (due := self._to(channel))}
         messages = {channel: message_of(due, self._book) for channel, due in due_to.items()}
         deliveries = send_all(messages)
-        notified: dict[str, list[str]] = {}
         for (channel, due), delivery in zip(due_to.items(), deliveries, strict=True):
             if delivery.problem:
                 log.warning("alert channel %s", delivery)
             else:
                 self._taken(channel.name, due)
-                for alert in due:
-                    title = one_line(f"{NOTIFIED} {alert.condition.title()}")
-                    notified.setdefault(title, []).append(channel.name)
-        lines = (f"{title}\n{', '.join(names)}" for title, names in notified.items())
-        append(self._files, "\n".join(lines), self._now)
+        _note(self._files, zip(due_to.values(), deliveries, strict=True), self._now)
         return deliveries
 
     def due(self, channel: str) -> list[Alert]:
@@ -160,6 +155,17 @@ class _Round:
         return [alert for alert in due if alert.condition.key != own] or due
 
 
+def _note(files: Files, sent: Iterable[tuple[Sequence[Alert], Delivery]], now: datetime) -> None:
+    """Append to alerts.log which channels took which alerts."""
+    notified: dict[str, list[str]] = {}
+    for alerts, delivery in sent:
+        for alert in alerts if delivery.problem is None else ():
+            title = one_line(f"{NOTIFIED} {alert.condition.title()}")
+            notified.setdefault(title, []).append(delivery.channel)
+    lines = (f"{title}\n{', '.join(names)}" for title, names in notified.items())
+    append(files, "\n".join(lines), now)
+
+
 def report(installation: Installation, condition: Condition, now: datetime, line: str = "") -> None:
     """Notify people of a condition that no look finds, until `resolve`; or of an event.
 
@@ -176,8 +182,10 @@ def report(installation: Installation, condition: Condition, now: datetime, line
         log.warning("the firing alerts cannot be stored, so all channels get a message: %s", error)
         message = message_of([alert], installation.settings.runbook)
         to = channels(installation.tables, installation.settings.alert_urls)
-        for delivery in send_all(dict.fromkeys(to, message)):
+        deliveries = send_all(dict.fromkeys(to, message))
+        for delivery in deliveries:
             log.info("alert channel %s", delivery)
+        _note(installation.files, (([alert], one) for one in deliveries), now)
 
 
 def _reported(known: Iterable[Firing], condition: Condition, now: datetime) -> list[Firing]:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -194,11 +195,22 @@ class Objects:
 
     def names(self, folder: str = "") -> list[str]:
         """Return the names of all objects below a folder, sorted; a thousand for each request."""
+        return sorted(one["path"] for one in self._listed(folder))
+
+    def newest(self, folders: Iterable[str], most: int, most_bytes: int) -> list[str]:
+        """Return the names of the objects written last: so many, or of about so many bytes."""
+        found = [one for folder in folders for one in self._listed(folder)]
+        found.sort(key=lambda one: one["last_modified"], reverse=True)
+        before = accumulate((one["size"] for one in found), initial=0)
+        some = zip(found[:most], before, strict=False)
+        return [one["path"] for one, size in some if size < most_bytes]
+
+    def _listed(self, folder: str) -> list[Any]:
         import obstore
 
         with self._errors():
             pages = obstore.list(self._store, folder or None, chunk_size=1000)
-            return sorted(one["path"] for page in pages for one in page)
+            return [one for page in pages for one in page]
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects, a thousand by each request; those that are gone are passed over."""

@@ -312,3 +312,33 @@ def test_the_log_is_read_as_one_row_an_alert() -> None:
     assert logged[0].channels == ["1: A", "2: B", "3: C"]
     assert [one.ended and one.ended.minute for one in logged] == [30, None, 31, None, None]
     assert logged[0].condition.subject == "positions"
+
+
+def test_a_line_of_the_log_that_was_cut_off_is_passed_over() -> None:
+    lines = [
+        "2026-11-23T08:00:00Z firing (risk) retention of orders",
+        "2026-11-",
+        "2026-11-23T08:01:00Z 7 d",
+        "2026-11-23T08:02:00Z firing (risk) retention of orders",
+        "2026-11-23T08:0",
+        "",
+        "2026-11-23T08:03:00Z firing (risk) snapshot-age",
+        "2026-11-23T08:03:00Z 2 h",
+    ]
+    assert [one.condition.rule for one in logged_alerts(lines)] == ["snapshot-age"]
+
+
+def test_an_event_of_the_same_day_that_says_the_same_has_no_row_of_its_own() -> None:
+    event, day = "happened (risk) needs-attention of sweep", "2026-11-23T"
+    logged = logged_alerts(
+        line
+        for time, text in (
+            (f"{day}08:00:00Z", "parked: 1"),
+            (f"{day}09:00:00Z", "parked: 1"),
+            (f"{day}10:00:00Z", "parked: 2"),
+            ("2026-11-24T11:00:00Z", "parked: 2"),
+        )
+        for line in (f"{time} {event}", f"{time} {text}")
+    )
+    found = [(one.since.day, one.since.hour, one.condition.text) for one in logged]
+    assert found == [(23, 8, "parked: 1"), (23, 10, "parked: 2"), (24, 11, "parked: 2")]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardpost.alerts import channels
-from shardpost.delta.object_store import open_objects
+from shardpost.delta.object_store import Objects, StoredObject, open_objects
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.locks import refused_runs
@@ -39,7 +39,7 @@ def test_what_one_machine_knows_of_a_store_another_one_misses(
     kafka.broker.log(TopicPartition(STORE, 0)).delete_before(3)
     with pytest.raises(ShardpostError, match="the records from 0 to 2 were deleted") as refused:
         require_stores(installed(second), STORE)
-    assert f"remove s3://bucket/tables/_home/stores/{STORE}.json: then" in str(refused.value)
+    assert f"remove s3://bucket/tables/_home/stores/{STORE}.json to accept" in str(refused.value)
     objects = open_objects(installed(second).tables)
     objects.delete([f"_home/stores/{STORE}.json"])
     require_stores(installed(second), STORE)
@@ -112,3 +112,35 @@ def test_alerts_of_all_machines_are_on_the_store_and_here_if_the_store_is_down(
     monkeypatch.setattr("shardpost.locks.shared_files.open_objects", is_down)
     channels.append(installed(machines[1]).files, "the store is down", datetime.now(UTC))
     assert (machines[1].home / "alerts.log").read_text().endswith("Z the store is down\n")
+
+
+def test_of_many_machines_the_alerts_of_those_that_wrote_last_are_read(
+    machines: list[Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, files = datetime.now(UTC), installed(machines[0]).files
+    objects, get = open_objects(files.tables), Objects.get
+    asked: list[str] = []
+    for number in range(9, -1, -1):
+        objects.put(f"_home/alerts-{now:%Y-%m}/{number}.log", f"{now:%FT%TZ} {number}\n".encode())
+
+    def counted(own: Objects, name: str) -> StoredObject | None:
+        asked.append(name)
+        return get(own, name)
+
+    monkeypatch.setattr(Objects, "get", counted)
+    monkeypatch.setattr(channels, "MOST_HOMES", 3)
+    assert [line[21:] for line in channels.last_lines(files, now)] == ["0", "1", "2"]
+    monkeypatch.setattr(channels, "LAST_BYTES", 24)
+    assert [line[21:] for line in channels.last_lines(files, now)] == ["0", "1"]
+    assert len(asked) == 5
+
+
+def test_an_alert_after_a_line_that_was_cut_off_stands_on_a_line_of_its_own(
+    settings: Settings,
+) -> None:
+    now, log = datetime.now(UTC), settings.home / "alerts.log"
+    channels.append(installed(settings).files, "one", now)
+    log.write_text(log.read_text() + "2026-11-2")
+    channels.append(installed(settings).files, "two", now)
+    channels.append(installed(settings).files, "three", now)
+    assert [line[21:] for line in log.read_text().splitlines()] == ["one", "", "two", "three"]

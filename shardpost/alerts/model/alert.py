@@ -142,13 +142,19 @@ class LoggedAlert:
 def logged_alerts(lines: Iterable[str]) -> list[LoggedAlert]:
     """Return the alerts of alerts.log by its lines, oldest first; each line begins with its time.
 
-    Behind a title stands what was found, or which channels were notified.
+    Behind a title stands what was found, or which channels were notified. A line without a time
+    is passed over, with the title before it; an event of the last day that says the same, too.
     """
     found: list[LoggedAlert] = []
     last: dict[Key, LoggedAlert] = {}
     title = None
     for line in lines:
         time, _, text = line.partition(" ")
+        try:
+            at = datetime.strptime(time, "%Y-%m-%dT%H:%M:%S%z")
+        except ValueError:  # a line that was cut off
+            title = None
+            continue
         if title is None:
             title = _TITLE.fullmatch(text)
             continue
@@ -159,9 +165,10 @@ def logged_alerts(lines: Iterable[str]) -> list[LoggedAlert]:
                 one.channels += [name for name in text.split(", ") if name not in one.channels]
             continue
         condition = Condition(rule, subject, Severity(severity), text, "")
-        at = datetime.fromisoformat(time)
         is_over = state == AlertState.RESOLVED
-        if one is None or state == AlertState.HAPPENED or (one.ended and not is_over):
+        is_like = one and one.condition.text == text and at - one.since < REPEATED_AFTER
+        is_new = state == AlertState.HAPPENED and not is_like
+        if one is None or is_new or (one.ended and not is_over):
             began = _SINCE.match(text) if is_over else None
             since = datetime.fromisoformat(f"{began[1]}Z") if began else at
             one = last[rule, subject] = LoggedAlert(condition, since)
