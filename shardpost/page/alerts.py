@@ -19,7 +19,7 @@ from shardpost.alerts.model.alert import (
     urgency,
 )
 from shardpost.delta.query import table_errors
-from shardpost.errors import NotFoundError, UsageError, single_line
+from shardpost.errors import NotFoundError, ShardpostError, UsageError, single_line
 from shardpost.instants import parse_duration
 from shardpost.page.access import KAFKA, acts, sees
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
@@ -80,7 +80,10 @@ def alerts(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     listing = page_of([_row(one, visit) for one in found], COLUMNS, page, NOTHING)
     to = channels(installation.tables, installation.settings.alert_urls)
     first = (listing.number - 1) * ROWS_OF_A_PAGE
-    logged = logged_alerts(last_lines(installation.files, visit.now))
+    try:
+        logged, problem = logged_alerts(last_lines(installation.files, visit.now)), None
+    except (ShardpostError, OSError) as error:
+        logged, problem = [], f"alerts.log cannot be read: {error}"
     return visit.answer(
         "alerts.html",
         found,
@@ -90,6 +93,8 @@ def alerts(visit: CurrentRequest, page: PageNumber = 1) -> Response:
         place_of=place_of,
         channels=[one.name for one in to],  # which have no secrets
         history=logged[: -ROWS_OF_A_PAGE - 1 : -1],
+        history_problem=problem,
+        firing={one.condition.name for one in found},
     )
 
 

@@ -106,7 +106,10 @@ def key_link(visit: PageRequest, topic: str | None, key: bytes | None) -> Link |
     if not text or own is None or own.kind not in places or not own.is_seen(visit):
         return text
     path, name = places[own.kind]
-    return Link(text, visit.url(path, **{name: text}))
+    try:
+        return Link(text, visit.url(path, **{name: (key or b"").decode()}))
+    except UnicodeDecodeError:  # no id
+        return text
 
 
 def record_link(visit: PageRequest, topic: str, partition: int, offset: int) -> Link | str:

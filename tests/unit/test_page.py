@@ -1,27 +1,33 @@
 """What all pages do with what readers send, and with what others hold; Kafka in memory."""
 
+import json
 import re
+import subprocess
 from datetime import UTC, datetime, timedelta
 from html import unescape
+from pathlib import Path
 from threading import Event
-from typing import Any
-from urllib.parse import quote
+from types import SimpleNamespace
+from typing import Any, cast
+from urllib.parse import quote, urlencode
 
+import playwright
 import pytest
 from confluent_kafka.admin import AdminClient
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from shardpost.alerts import history, notifier
+from shardpost.alerts import channels, history, notifier
 from shardpost.alerts.model.alert import REPORTED, Condition, Firing
 from shardpost.alerts.model.metrics import Measure
 from shardpost.commands.email import email_command
 from shardpost.commands.parked_letters import redrive_command
+from shardpost.errors import ShardpostError
 from shardpost.kafka.kafka import Kafka
 from shardpost.lag import measure
 from shardpost.lag.model.time_to_loss import Lag, LagRow
 from shardpost.locks.locks import exclusive
-from shardpost.page import access, request, site
+from shardpost.page import access, alerts, record_outcomes, request, site
 from shardpost.page.command_form import fields_of
 from shardpost.page.rendering import Link, Listing, environment
 from shardpost.run_requests.request_client import send_request
@@ -253,6 +259,106 @@ def test_what_is_lost_comes_first_then_what_is_lost_soonest(
         assert [one["what"] for one in page.json("")["needs"]] == ordered
         assert [one["key"] for one in page.json("alerts")] == ordered
         assert ">in 48 min</time>" in page.get("")
+
+
+def test_an_alert_that_ended_leads_to_no_page_that_only_one_that_fires_has(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime.now(UTC)
+    history.store_firing(installed(at).tables, [], [firing("fires", Severity.RISK, now)], now)
+    rules = ("fires", "ended", "snapshot-age")
+    lines = "\n".join(f"firing (risk) {rule}\ntext of {rule}" for rule in rules)
+    channels.append(installed(at).files, lines, now)
+    with page_client(at, monkeypatch) as page:
+        shown = page.get("alerts").partition("<h2>History</h2>")[2]
+    for url in ("alerts/one?key=fires", "runbook#ended", "tables/snapshots"):
+        assert f'href="/shardpost/{url}"' in shown
+    assert shown.count("alerts/one") == 1
+
+
+@pytest.mark.parametrize("error", [ShardpostError("no answer"), OSError(13, "no answer")])
+def test_what_fires_is_listed_where_the_history_cannot_be_read(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(*_: object) -> list[str]:
+        raise error
+
+    now = datetime.now(UTC)
+    history.store_firing(installed(at).tables, [], [firing("fires", Severity.RISK, now)], now)
+    monkeypatch.setattr(alerts, "last_lines", fails)
+    with page_client(at, monkeypatch) as page:
+        shown = page.get("alerts")
+    assert "alerts/one?key=fires" in shown
+    assert "alerts.log cannot be read: " in shown
+    assert "No alert was raised yet" not in shown
+
+
+@pytest.mark.parametrize(
+    ("key", "found"),
+    [
+        (b"a\x1bb", Link("a\ufffdb", "/shardpost/holders/client?client=a%1Bb")),
+        ("a\ufffdb".encode(), Link("a\ufffdb", "/shardpost/holders/client?client=a%EF%BF%BDb")),
+        (b"a\xffb", "a\ufffdb"),
+        (b"", ""),
+        (None, None),
+    ],
+)
+def test_a_key_leads_to_the_page_of_that_key_or_to_none(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, key: bytes | None, found: object
+) -> None:
+    monkeypatch.setattr(access, "is_allowed", lambda *_: True)
+    visit = SimpleNamespace(
+        installation=installed(at),
+        user=None,
+        url=lambda path, **query: f"/shardpost/{path}?{urlencode(query)}",
+    )
+    topic = installed(at).topic("clients")
+    assert record_outcomes.key_link(cast("Any", visit), topic, key) == found
+
+
+# A page with a time and a form of two buttons; it counts how often the time is written.
+DOCUMENT = """
+const listeners = {}, timers = [], button = () => ({ disabled: false });
+const listen = (own) => (name, act) => (own[name] ??= []).push(act);
+const time = {
+  written: 0, dateTime: new Date().toISOString(), classList: { contains: () => false },
+  get textContent() { return this.text; },
+  set textContent(text) { this.text = text; this.written += 1; },
+};
+const own = {}, buttons = [button(), button()], root = { dataset: {} };
+const find = (what) => (what.startsWith("button") ? buttons : []);
+const form = {
+  addEventListener: listen(own), querySelectorAll: find, querySelector: () => buttons[0],
+};
+const found = { form: [form], "time[datetime]": [time] };
+globalThis.document = {
+  documentElement: root, head: { append() {} }, body: root, createElement: () => ({}),
+  querySelector: () => null, addEventListener: listen(listeners),
+  querySelectorAll: (what) => found[what] ?? find(what),
+};
+const matchMedia = () => ({ matches: false, addEventListener() {} });
+const window = globalThis, parent = window;
+globalThis.addEventListener = listen(listeners);
+globalThis.setTimeout = (act) => timers.push(act);
+globalThis.setInterval = (act) => act();
+"""
+CHECKS = """
+const states = [], note = () => states.push(buttons.map((one) => one.disabled));
+const fire = (all, name) => all[name].forEach((act) => act({ submitter: buttons[1] }));
+fire(listeners, "DOMContentLoaded");
+fire(own, "submit"); note();
+timers.forEach((act) => act()); note();
+fire(listeners, "pageshow"); note();
+console.log(JSON.stringify([time.written, states]));
+"""
+
+
+def test_a_time_is_written_once_and_a_button_pressed_is_sent_before_it_is_disabled() -> None:
+    node = Path(playwright.__file__).parent / "driver" / "node"
+    script = (Path(site.__file__).parent / "static" / "page.js").read_text()
+    command = [str(node), "-e", f"{DOCUMENT}\n{script}\n{CHECKS}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [1, [[False, False], [True, True], [False, False]]]
 
 
 def test_the_runbook_has_a_section_for_a_rule_and_links_to_nothing_that_is_not_here(

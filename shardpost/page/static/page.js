@@ -43,6 +43,11 @@ function relative(at) {
   return seconds < 0 ? `in ${text}` : `${text} ago`;
 }
 
+// A text that is put again is read out again in a status.
+function say(place, text) {
+  if (place.textContent !== text) place.textContent = text;
+}
+
 function localTimes() {
   const format = new Intl.DateTimeFormat(undefined, {
     year: "numeric", month: "short", day: "2-digit",
@@ -52,9 +57,9 @@ function localTimes() {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.getTime())) continue;
     if (!time.classList.contains("ago")) {
-      time.textContent = format.format(at);
+      say(time, format.format(at));
     } else {
-      time.textContent = relative(at);
+      say(time, relative(at));
       time.title = `${format.format(at)}\n${at.toISOString()}`;
     }
   }
@@ -204,6 +209,10 @@ addEventListener("click", (event) => {
   parent.dispatchEvent(new PopStateEvent("popstate"));
 });
 
+function enableSubmits(place, isEnabled) {
+  for (const button of place.querySelectorAll("button[type=submit]")) button.disabled = !isEnabled;
+}
+
 document.addEventListener("DOMContentLoaded", () => {
   showSection();
   matchMedia("(max-width: 600px)").addEventListener("change", showSection);
@@ -217,8 +226,11 @@ document.addEventListener("DOMContentLoaded", () => {
   }
   for (const form of document.querySelectorAll("form")) {
     form.addEventListener("submit", () => {
-      const button = form.querySelector("button[type=submit]");
-      if (button) button.disabled = true;
+      // After the browser has collected the form: the button pressed may be one of its fields.
+      setTimeout(() => enableSubmits(form, false), 0);
     });
   }
 });
+
+// The browser's back button shows the page as it was left.
+addEventListener("pageshow", () => enableSubmits(document, true));
