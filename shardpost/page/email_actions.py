@@ -97,8 +97,8 @@ def plan(visit: CurrentRequest, order: Annotated[SendOrder, Query()]) -> Respons
     """Show what a run of a week would find now, and the form that starts it."""
     request, installation = order.request(visit), visit.installation
     found = find_week(installation, request.week, visit.now)
-    shards, _ = counted_shards(visit, found)
-    if shards is None:
+    known = counted_shards(visit, found)
+    if known is None:
         return visit.answer("emails_reading.html", week=order.week)
     refused = None
     try:
@@ -106,7 +106,7 @@ def plan(visit: CurrentRequest, order: Annotated[SendOrder, Query()]) -> Respons
         preview_week(installation, request, state, bounded_templates_of)
     except ShardpostError as error:
         refused = str(error)
-    document = week_document(found, shards)
+    document = week_document(found, known.shards)
     counts = totals(document["shards"])
     would_mail = counts["open"] + (counts[order.again.lower()] if order.again else 0)
     if (order.on_unknown or installation.values(RunRules).on_unknown) == "resend":
@@ -122,6 +122,7 @@ def plan(visit: CurrentRequest, order: Annotated[SendOrder, Query()]) -> Respons
         has_run=document["has_run"],
         refused=refused,
         would_mail=would_mail,
+        counted_at=known.read_at,
     )
 
 

@@ -2,18 +2,19 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from shardpost.errors import UsageError
+from shardpost.errors import ShardpostError, UsageError
 from shardpost.instants import parse_instant
 from shardpost.page.access import EMAILS, sees
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, bars_of, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Required
 from shardpost.weekly_email.delivery_status import ListedClient, WeekStatus
+from shardpost.weekly_email.kept_statuses import Kept
 from shardpost.weekly_email.limits import MailLimits, totals, why_too_late
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import (
@@ -44,7 +45,7 @@ WEEK_COLUMNS = (
 )
 # A page of what is going on is loaded again after so many seconds.
 REFRESH_SECONDS = 5
-# What a person decides by is counted no longer ago.
+# What a person decides by was counted no longer ago.
 FRESH = timedelta(seconds=10)
 # A week whose ledger has had no record for so long is not being mailed.
 QUIET = timedelta(seconds=60)
@@ -115,10 +116,11 @@ def _state_of(limits: MailLimits, known: KnownWeek, counts: Mapping[str, int]) -
 def week(visit: CurrentRequest, week: Required) -> Response:
     """Show one week: its counts by shard, why clients got none, and how quickly it is mailed."""
     found = find_week(visit.installation, IsoWeek.parse(week), visit.now)
-    shards, counted_at = counted_shards(visit, found, timedelta.max)
-    if shards is None:
+    counted = counted_shards(visit, found, decides=False)
+    if counted is None:
         return visit.answer("emails_reading.html", week=week)
-    document, audience = week_document(found, shards), found.audience
+    is_old = counted.read_at is not None and counted.read_at < visit.now
+    document, audience = week_document(found, counted.shards), found.audience
     counts, late = totals(document["shards"]), document.get("late")
     pace = _running(visit, found) if counts["open"] and not found.closed else None
     limits = visit.installation.values(MailLimits)
@@ -142,23 +144,30 @@ def week(visit: CurrentRequest, week: Required) -> Response:
         paused_at=parse_instant(paused["at"]) if (paused := document.get("paused")) else None,
         figure=bars_of(numbers, bars, STACKED),
         pace=pace,
-        counted_at=None if counted_at >= visit.now else counted_at,
-        refresh=REFRESH_SECONDS if counted_at < visit.now or pace else None,
+        counted_at=counted.read_at if is_old else None,
+        problem=counted.problem,
+        refresh=REFRESH_SECONDS if is_old or pace else None,
     )
 
 
-def counted_shards(
-    visit: PageRequest, found: WeekStatus, oldest: timedelta = FRESH
-) -> tuple[Sequence[ShardStatus] | None, datetime]:
-    """Return the week by shard, and when it was counted, for which JSON and CSV do wait.
+def counted_shards(visit: PageRequest, found: WeekStatus, *, decides: bool = True) -> Kept | None:
+    """Return the counts of a week by shard, for which JSON and CSV do wait.
 
-    None while it is being read, and what is known is older than `oldest`.
+    None while they are being read for the first time; where a person decides by them, also if
+    those before are not fresh. ShardpostError if they cannot be read: then only who does not
+    decide gets those before.
     """
     ledger = visit.memory.ledger
-    if found.closed is not None or visit.request.query_params.get("format"):
-        return found.by_shard() if found.closed else ledger.by_shard(found), visit.now
-    shards, at = ledger.by_shard_soon(found)
-    return (None if visit.now - at > oldest else shards), at
+    if found.closed is not None:
+        return Kept(shards=found.by_shard())
+    if visit.request.query_params.get("format"):
+        return Kept(shards=ledger.by_shard(found))
+    kept = ledger.by_shard_soon(found)
+    if kept.problem and (decides or kept.ended_at is None):
+        raise ShardpostError(f"the counts of {found.week} cannot be read: {kept.problem}")
+    # By its end: the count of a large ledger takes longer than it is fresh.
+    is_old = kept.ended_at is None or (decides and visit.now - kept.ended_at > FRESH)
+    return None if is_old else kept
 
 
 def _running(visit: PageRequest, found: WeekStatus) -> Pace | None:
@@ -180,14 +189,14 @@ def clients(
     if state not in STATES:
         raise UsageError(f"state {state!r}: expected one of {', '.join(STATES)}")
     found = find_week(visit.installation, IsoWeek.parse(week), visit.now)
-    shards, _ = counted_shards(visit, found)
-    if shards is None:
+    counted = counted_shards(visit, found)
+    if counted is None:
         return visit.answer("emails_reading.html", week=week)
     document = None
     if visit.request.query_params.get("format") == "json":
         listed = found.in_state(state)
         document = state_document(found.week, state, listed)
-    listing = _listed(visit, found, shards, state, reason, page)
+    listing = _listed(visit, found, counted.shards, state, reason, page)
     return visit.answer(
         "emails_clients.html",
         document,
@@ -196,6 +205,7 @@ def clients(
         state=state,
         reason=reason,
         states=STATES,
+        counted_at=counted.read_at,
     )
 
 

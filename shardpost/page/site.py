@@ -39,7 +39,6 @@ from shardpost.page.command_form import LONGEST_FOUND
 from shardpost.page.rendering import (
     FOLDER,
     HEADERS,
-    ROWS_OF_A_PAGE,
     SECTIONS,
     Link,
     environment,
@@ -187,7 +186,7 @@ def _bounds(given: Mapping[str, Any]) -> dict[str, Any]:
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Count the newest weekly e-mails as soon as the app is served."""
-    app.state.memory.ledger.begin(task_installation, ROWS_OF_A_PAGE)
+    app.state.memory.ledger.begin(task_installation)
     yield
 
 

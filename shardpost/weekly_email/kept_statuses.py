@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from sqlite3 import Connection
 from sqlite3 import Error as DatabaseError
@@ -35,6 +35,10 @@ WAIT_SECONDS = 0.25
 MOST_WEEKS = 200
 # Weeks that are counted together: meanwhile nobody else writes the projections of their shards.
 WEEKS_AT_ONCE = 8
+# Threads that read for pages; who comes then asks again.
+MOST_READING = 2
+# The newest weeks are those that somebody looks at first.
+NEWEST_WEEKS = 4
 # What fails at the start is tried again, after a pause that doubles up to the longest.
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 600.0
 
@@ -52,20 +56,30 @@ class Totals(NamedTuple):
 
 
 @dataclass
-class _Kept:
-    """The last counts of a week, of which audience and records, when; and why none are newer."""
+class Kept:
+    """The last counts of a week, of which audience and records, when; and why none are newer.
+
+    They are of `read_at`, when the count began; it was over at `ended_at`. Both are None before
+    the first one.
+    """
 
     of: object = None
     shards: Sequence[ShardStatus] = ()
     read_at: datetime | None = None
-    problem: BaseException | None = None
+    ended_at: datetime | None = None
+    problem: str | None = None
+
+    def keep(self, of: object, shards: Sequence[ShardStatus], read_at: datetime) -> None:
+        """Keep newer counts: only they end a problem."""
+        self.shards, self.of, self.problem = shards, of, None
+        self.read_at, self.ended_at = read_at, datetime.now(UTC)
 
 
 class KeptStatuses:
     """The statuses of weeks that were asked for, each of its audience and its last records."""
 
     def __init__(self) -> None:
-        self._kept: dict[IsoWeek, _Kept] = {}
+        self._kept: dict[IsoWeek, Kept] = {}
         self._lock = threading.Lock()
         self._reading: dict[tuple[IsoWeek, ...], threading.Thread] = {}
 
@@ -74,19 +88,18 @@ class KeptStatuses:
         self._count(status.installation, [status], datetime.now(UTC))
         found = self._of(status.week)
         if found.problem is not None:
-            raise found.problem
+            raise ShardpostError(found.problem)
         return found.shards
 
-    def by_shard_soon(self, status: WeekStatus) -> tuple[Sequence[ShardStatus] | None, datetime]:
-        """Return the same after a moment, and when it was counted: before, if that takes longer.
-
-        None while it is counted for the first time.
-        """
-        found = list[Sequence[ShardStatus]]()
-        if not self._is_reading((status.week,), lambda: found.append(self.by_shard(status))):
-            return found[0] if found else self.by_shard(status), datetime.now(UTC)
-        known = self._of(status.week)
-        return (known.shards, known.read_at) if known.read_at else (None, datetime.now(UTC))
+    def by_shard_soon(self, status: WeekStatus) -> Kept:
+        """Return the same after a moment, or what is known if that takes longer or fails."""
+        asked_at = datetime.now(UTC)
+        for _ in range(2):  # what somebody else has begun to count may lack the newest records
+            is_reading = self._is_reading((status.week,), lambda: self.by_shard(status))
+            kept = replace(self._of(status.week))
+            if is_reading or kept.problem or (kept.read_at and kept.read_at >= asked_at):
+                break
+        return kept
 
     def of_weeks(
         self, installation: Installation, weeks: Sequence[KnownWeek], now: datetime
@@ -102,34 +115,35 @@ class KeptStatuses:
         return Totals(
             {week: totals(map(vars, counts)) for week, counts in shards.items() if counts},
             is_reading,
-            {week: _text(own.problem) for week, own in kept.items() if own.problem},
+            {week: own.problem for week, own in kept.items() if own.problem},
             {week: own.read_at for week, own in kept.items() if own.read_at},
         )
 
-    def begin(self, make: Callable[[], Installation], most: int) -> None:
-        """Count the newest weeks in a thread, which tries again until that was possible."""
+    def begin(self, make: Callable[[], Installation]) -> None:
+        """Count the newest weeks in a thread, which tries again until the ledger was read."""
 
-        def is_counted() -> bool:
+        def is_read() -> bool:
             try:
                 installation = make()
-                weeks = known_weeks(installation.tables)[:most]
-                found = self.of_weeks(installation, weeks, datetime.now(UTC))
+                newest = known_weeks(installation.tables)[:NEWEST_WEEKS]
+                if weeks := [known.week for known in newest if known.closed is None]:
+                    self._read(installation, weeks, datetime.now(UTC))
             except BaseException:
                 log.exception("the weekly e-mails cannot be counted")
                 return False
-            return not (found.is_reading or found.problems)
+            return True
 
         def work() -> None:
             pause = PAUSE_SECONDS
-            while not is_counted():
+            while not is_read():
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
         threading.Thread(target=work, daemon=True).start()
 
-    def _of(self, week: IsoWeek) -> _Kept:
+    def _of(self, week: IsoWeek) -> Kept:
         with self._lock:
-            own = self._kept[week] = self._kept.pop(week, _Kept())
+            own = self._kept[week] = self._kept.pop(week, Kept())
             while len(self._kept) > MOST_WEEKS:
                 del self._kept[next(iter(self._kept))]
             return own
@@ -143,7 +157,7 @@ class KeptStatuses:
             except BaseException as error:  # also the panic of a library in another language
                 log.warning("a ledger could not be read", exc_info=True)
                 for week in weeks:
-                    self._of(week).problem = error
+                    self._of(week).problem = _text(error)
             finally:
                 with self._lock:
                     del self._reading[weeks]
@@ -151,8 +165,11 @@ class KeptStatuses:
         with self._lock:
             thread = self._reading.get(weeks)
             if thread is None:
-                thread = self._reading[weeks] = threading.Thread(target=work, daemon=True)
-                thread.start()
+                if len(self._reading) >= MOST_READING:
+                    return True
+                thread = threading.Thread(target=work, daemon=True)
+                thread.start()  # which removes the entry, once this lock is free
+                self._reading[weeks] = thread
         thread.join(WAIT_SECONDS)
         return thread.is_alive()
 
@@ -164,7 +181,7 @@ class KeptStatuses:
             state = WeekState(installation, week)
             audience = _tried(audience_of, state, now)
             if isinstance(audience, Exception):
-                self._of(week).problem = audience
+                self._of(week).problem = _text(audience)
             else:
                 statuses.append(WeekStatus(state, audience, partitions))
         self._count(installation, statuses, now)
@@ -177,12 +194,12 @@ class KeptStatuses:
         topic = installation.kafka.topic("weekly-emails")
         topic_id = topic_ids(installation.kafka, [topic]).get(topic)
         last = last_offsets(installation, partitions)
-        stale = list[tuple[WeekStatus, _Kept, object]]()
+        stale = list[tuple[WeekStatus, Kept, object]]()
         for status in weeks:
             ends = [shard.get(str(status.week)) for shard in last]
             own, of = self._of(status.week), (status.audience, topic_id, ends)
             if own.of == of:
-                own.read_at, own.problem = now, None
+                own.keep(of, own.shards, now)
             else:
                 stale.append((status, own, of))
         for first in range(0, len(stale), WEEKS_AT_ONCE):
@@ -190,9 +207,9 @@ class KeptStatuses:
             found = _statuses([status for status, *_ in lot])
             for (_, kept, counted), shards in zip(lot, found, strict=True):
                 if isinstance(shards, Exception):
-                    kept.problem = shards
+                    kept.problem = _text(shards)
                 else:
-                    kept.of, kept.shards, kept.read_at, kept.problem = counted, shards, now, None
+                    kept.keep(counted, shards, now)
 
 
 def _statuses(weeks: Sequence[WeekStatus]) -> Iterator[list[ShardStatus] | Exception]:

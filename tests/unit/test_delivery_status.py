@@ -4,9 +4,11 @@ import contextlib
 import io
 import json
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from shardpost.installation import Installation
 from shardpost.settings import Settings
 from shardpost.weekly_email import kept_statuses
 from shardpost.weekly_email.delivery_status import WeekStatus
-from shardpost.weekly_email.kept_statuses import KeptStatuses, Totals
+from shardpost.weekly_email.kept_statuses import Kept, KeptStatuses, Totals
 from shardpost.weekly_email.limits import totals
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
@@ -331,11 +333,59 @@ def test_weeks_are_counted_before_anybody_asks_whatever_fails_at_first(
         return installed(ended)
 
     statuses = KeptStatuses()
-    statuses.begin(started, 9)
+    statuses.begin(started)
     wait_for(lambda: bool(statuses._of(ENDED).shards), "the counts")
     monkeypatch.setattr(kept_statuses, "WAIT_SECONDS", 0)
     soon = statuses.of_weeks(installed(ended), known_weeks(installed(ended).tables), NOW)
     assert soon.counts[str(ENDED)]["failed"] == 4
+
+
+def test_at_the_start_only_a_few_weeks_are_counted_and_only_a_broken_ledger_is_tried_again(
+    ended: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_statuses, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(kept_statuses, "NEWEST_WEEKS", 1)
+    begin(ended, GOES_ON, NOW)
+    freeze(ended, GOES_ON, ["c1"], NOW)
+    monkeypatch.setattr(WeekStatus, "_audience", lambda _: vars()["no such file"])
+    starts = list[Installation]()
+
+    def started() -> Installation:
+        starts.append(installed(ended))
+        return starts[-1]
+
+    statuses = KeptStatuses()
+    statuses.begin(started)
+    wait_for(lambda: statuses._of(GOES_ON).problem is not None, "the problem")
+    time.sleep(0.3)
+    assert len(starts) == 1
+    assert statuses._of(ENDED) == Kept()
+
+
+def test_few_threads_read_and_none_that_did_not_start_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    goes_on, begun, statuses = Event(), list[int](), KeptStatuses()
+
+    def is_reading(number: int) -> bool:
+        def read() -> None:
+            begun.append(number)
+            assert goes_on.wait(60)
+
+        return statuses._is_reading((IsoWeek(2026, number),), read)
+
+    monkeypatch.setattr(kept_statuses, "WAIT_SECONDS", 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(Thread, "start", lambda _: vars()["no thread"])
+        for _ in range(2):
+            with pytest.raises(KeyError, match="no thread"):
+                is_reading(1)
+    assert all(map(is_reading, range(1, 7)))
+    assert sorted(begun) == [1, 2]
+    goes_on.set()
+    monkeypatch.setattr(kept_statuses, "WAIT_SECONDS", 60)
+    assert not any(map(is_reading, range(1, 7)))
+    assert set(begun) == {*range(1, 7)}
 
 
 def asked(statuses: KeptStatuses, settings: Settings, now: datetime = NOW) -> Totals:

@@ -213,6 +213,24 @@ function enableSubmits(place, isEnabled) {
   for (const button of place.querySelectorAll("button[type=submit]")) button.disabled = !isEnabled;
 }
 
+function isChanged(field) {
+  if (field.options) {
+    const chosen = [...field.options].findIndex((option) => option.defaultSelected);
+    return field.selectedIndex !== Math.max(0, chosen);
+  }
+  return field.checked !== field.defaultChecked || field.value !== field.defaultValue;
+}
+
+// Not while somebody fills in a form, which would be empty again.
+function reloadAfter(milliseconds) {
+  setTimeout(() => {
+    const fields = [...document.querySelectorAll("form :is(input, select, textarea)")];
+    const isFilledIn = fields.some((field) => field === document.activeElement || isChanged(field));
+    if (isFilledIn) reloadAfter(milliseconds);
+    else location.reload();
+  }, milliseconds);
+}
+
 document.addEventListener("DOMContentLoaded", () => {
   showSection();
   matchMedia("(max-width: 600px)").addEventListener("change", showSection);
@@ -222,7 +240,7 @@ document.addEventListener("DOMContentLoaded", () => {
   makeSortable();
   drawCharts();
   for (const place of document.querySelectorAll("[data-refresh]")) {
-    setTimeout(() => location.reload(), Number(place.dataset.refresh) * 1000);
+    reloadAfter(Number(place.dataset.refresh) * 1000);
   }
   for (const form of document.querySelectorAll("form")) {
     form.addEventListener("submit", () => {
