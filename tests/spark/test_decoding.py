@@ -249,7 +249,7 @@ def test_a_client_says_whether_it_is_subscribed_and_the_rest_may_be_missing(
     assert [reason for _, reason in found[2:]] == [
         "expected true or false for Subscribed, found nothing",
         'expected true or false for Subscribed, found "true"',
-        "expected text, or nothing, for Email, found 5",
+        "expected text or nothing for Email, found 5",
     ]
 
 

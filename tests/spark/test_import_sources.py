@@ -172,7 +172,7 @@ def test_floating_point_numbers_are_plain(spark: SparkSession, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("name", "text", "error"),
     [
-        ("dup.csv", "PositionId,Client,client,Ticker,Amount,Exchange\n", "Client is there more"),
+        ("dup.csv", "PositionId,Client,client,Ticker,Amount,Exchange\n", "Client is duplicated"),
         ("few.csv", "PositionId,Client,Ticker\n", "Amount is missing; Exchange is missing; found"),
         ("case.jsonl", '{"PositionId":1,"positionid":2}\n', "PositionId is duplicated"),
         ("text.json", "5\n", "expected JSON objects, one in each line or all in one array"),
@@ -341,6 +341,6 @@ def test_databases_that_cannot_be_read(spark: SparkSession, database: Postgresql
     assert "syntax error" in error(database.url, query="SELEC 1")
     assert "Client is missing" in error(database.url, query='SELECT 1 AS "PositionId"')
     ids = "SELECT number::numeric(12,2) AS positionid, client, ticker, amount, exchange FROM list"
-    assert "for PositionId, found decimal(12,2): give" in error(database.url, query=ids)
+    assert "for PositionId, found decimal(12,2): write" in error(database.url, query=ids)
     assert "refused" in error("jdbc:postgresql://127.0.0.1:1/postgres", table="list")
     assert "no_such" in error(database.url.replace("/postgres", "/no_such"), table="list")
