@@ -330,7 +330,9 @@ def test_too_many_closings_and_lists_that_may_lack_rows_are_refused(
         )
     nameless = csv_of(tmp_path / "nameless.csv", [*TEN[:9], row("", "client1")])
     refused = run_import(settings, nameless, code=3, max_closed=1.0)["refused"]
-    assert refused.startswith("1 of 10 open positions would close, but 1 row has no PositionId")
+    assert refused.startswith(
+        "1 of 10 open positions would close, but 1 row has no readable PositionId"
+    )
     for number, text in enumerate(["", ",".join(TEN[0]) + "\n"]):
         empty = tmp_path / f"empty{number}.csv"
         empty.write_text(text)
