@@ -14,7 +14,7 @@ from shardpost.settings import Settings, load
 from shardpost.values.topic_names import TopicName
 
 if TYPE_CHECKING:
-    from shardpost.delta.object_store import Tables
+    from shardpost.delta.storage import Tables
     from shardpost.kafka.kafka import Kafka
     from shardpost.locks.shared_files import Files
 
@@ -55,7 +55,7 @@ class Installation:
     @cached_property
     def tables(self) -> "Tables":
         """Its tables."""
-        from shardpost.delta.object_store import Tables
+        from shardpost.delta.storage import Tables
 
         settings = self.settings
         where = settings.tables_root, settings.is_on_store, settings.store

@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from shardpost.alerts.model.alert import Message
-from shardpost.delta.object_store import Tables, open_objects
+from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError, one_line
 from shardpost.locks.locks import exclusive_here
 from shardpost.locks.shared_files import FOLDER, Files, SharedFile
@@ -171,7 +171,7 @@ def last_lines(files: Files, now: datetime) -> list[str]:
     """
     if files.tables.is_on_store:
         months = {f"{FOLDER}/{at:{STORED_LOG}}" for at in (now - timedelta(days=28), now)}
-        objects = open_objects(files.tables)
+        objects = files.tables.objects()
         names = objects.newest(months, MOST_HOMES, LAST_BYTES)
         with ThreadPoolExecutor(10) as pool:
             stored = [*filter(None, pool.map(objects.get, names))]

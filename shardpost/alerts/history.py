@@ -13,11 +13,10 @@ from shardpost.alerts.model.alert import ALERTS, Firing
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
 from shardpost.delta import row_files
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import OpenedTables, rows, select
 from shardpost.delta.row_files import RowTable
 from shardpost.delta.snapshot import MOST_AHEAD
-from shardpost.delta.storage import exists
+from shardpost.delta.storage import Tables, exists
 from shardpost.delta.table import from_row, text_literal, to_row
 from shardpost.instants import old_before
 

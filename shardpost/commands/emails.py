@@ -23,7 +23,7 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import STATES
 
 if TYPE_CHECKING:
-    from shardpost.delta.object_store import Tables
+    from shardpost.delta.storage import Tables
     from shardpost.weekly_email.delivery_status import WeekStatus
 
 

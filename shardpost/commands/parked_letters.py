@@ -125,7 +125,7 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
         if without.refused_count == planned.refused_count:
             click.echo(AGAIN_IN_VAIN, err=True)
     if request.value is not None:
-        from shardpost.holders.countries import problem_of
+        from shardpost.holders.plausibility import problem_of
 
         for origin, _ in planned.groups:
             if problem := problem_of(redrive.installation, origin, request.value):

@@ -26,9 +26,8 @@ from shardpost.dead_letters.letter_rows import SCHEMA, Place, letters_of, place_
 from shardpost.dead_letters.letter_topics import TableProgress, table_now
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.dead_letters.model.letter_history import Step
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import rows
-from shardpost.delta.storage import exists
+from shardpost.delta.storage import Tables, exists
 from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError, harmless
 from shardpost.installation import Installation, opened

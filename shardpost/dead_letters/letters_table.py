@@ -25,11 +25,10 @@ from shardpost.dead_letters.model.letter_history import (
     newest_steps,
     step_of,
 )
-from shardpost.delta import file_statistics, parquet_files, table_log
+from shardpost.delta import file_statistics, parquet_files, storage, table_log
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import rows
-from shardpost.delta.storage import exists
+from shardpost.delta.storage import Tables, exists
 from shardpost.delta.table import text_literal
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.errors import ShardpostError
@@ -128,7 +127,7 @@ def life(installation: Installation, letter_id: str) -> list[Step]:
 
 def open_table(tables: Tables) -> DeltaTable:
     """Return the table as it is now, created if there is none."""
-    return table_log.opened(tables, DEAD_LETTERS, KEEP_DAYS)
+    return storage.writable(tables, DEAD_LETTERS, KEEP_DAYS)
 
 
 def catch_up(installation: Installation, counts: Mapping[str, int], in_tasks: InTasks = map) -> int:

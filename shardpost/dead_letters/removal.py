@@ -33,10 +33,10 @@ from shardpost.dead_letters.model.letter_history import (
     step_of,
 )
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
-from shardpost.delta import parquet_files, table_log
-from shardpost.delta.object_store import Tables
+from shardpost.delta import parquet_files, storage, table_log
 from shardpost.delta.query import OpenedTables, rows, table_errors
 from shardpost.delta.rewritten_files import commit_files, files_with_contact, without_contact
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import time_literal
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.installation import Installation
@@ -56,7 +56,7 @@ LONGEST_QUIET = timedelta(days=35)
 
 def rows_with_contact(tables: Tables, topics: Collection[str], client: str) -> int:
     """Return the number of rows with the client's contact, in letters of those topics."""
-    version = table_log.newest_version(tables, DEAD_LETTERS)
+    version = storage.newest_version(tables, DEAD_LETTERS)
     return 0 if version is None else sum(_find(tables, version, topics, client).values())
 
 
@@ -66,7 +66,7 @@ def erase_contact(installation: Installation, topics: Collection[str], client: s
     It takes the sweep's lock, waiting at most `lock_wait` for a running sweep. The topics are read
     first, so that no later sweep adds the contact to the table.
     """
-    if table_log.newest_version(installation.tables, DEAD_LETTERS) is None:
+    if storage.newest_version(installation.tables, DEAD_LETTERS) is None:
         return 0
     with after_running(installation.files, SWEEP_DEAD_LETTERS.name):
         step("read letters")
@@ -170,7 +170,7 @@ def remove_old(installation: Installation, now: datetime, *, dry_run: bool = Fal
 
 def _remove(installation: Installation, now: datetime, dry_run: bool) -> OldLetters:
     result = OldLetters(dry_run)
-    version = table_log.newest_version(installation.tables, DEAD_LETTERS)
+    version = storage.newest_version(installation.tables, DEAD_LETTERS)
     if version is None:
         return result
     # Measured by the table's steps (the last of each day suffices), not by the clock alone.
@@ -182,7 +182,7 @@ def _remove(installation: Installation, now: datetime, dry_run: bool) -> OldLett
         return result
     folder = f"{version + 1:08d}-{uuid.uuid4()}"
     added, removed = [], []
-    for path in table_log.files_before(installation.tables, DEAD_LETTERS, version, "at", horizon):
+    for path in storage.files_before(installation.tables, DEAD_LETTERS, version, "at", horizon):
         rows_there, count = _counted(installation.tables, path, gone)
         if not count:
             continue

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
-from shardpost.delta import storage
-from shardpost.delta.object_store import Tables
+from shardpost.delta import stored_files
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 
@@ -47,8 +47,8 @@ Bounds = dict[str, tuple[Any, Any]]
 
 def add_actions(tables: Tables, table: Table, folder: str) -> list[AddAction]:
     """Return the add action of each Parquet file with rows in a folder of the table."""
-    system, _ = storage.folder(tables, table)
-    root, listed = storage.listing(tables, table, folder)
+    system, _ = stored_files.folder(tables, table)
+    root, listed = stored_files.listing(tables, table, folder)
 
     def read(info: fs.FileInfo) -> tuple[AddAction, int]:
         path = f"{folder}/{info.path.removeprefix(root).lstrip('/')}"
@@ -59,12 +59,12 @@ def add_actions(tables: Tables, table: Table, folder: str) -> list[AddAction]:
         for info in listed
         if info.base_name.endswith(".parquet") and not info.base_name.startswith(("_", "."))
     ]
-    return [action for action, rows in storage.side_by_side(read, infos) if rows]
+    return [action for action, rows in stored_files.side_by_side(read, infos) if rows]
 
 
 def add_action(tables: Tables, table: Table, path: str) -> AddAction:
     """Return the add action of one Parquet file of the table."""
-    system, root = storage.folder(tables, table)
+    system, root = stored_files.folder(tables, table)
     return _add_action(system, table, system.get_file_info(f"{root}/{path}"), path)[0]
 
 

@@ -7,14 +7,13 @@ A conditional put is what makes one of several writers win: of a table's version
 
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import accumulate
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from shardpost.errors import ShardpostError, first_line
@@ -44,6 +43,20 @@ class Address:
     secret: str = field(repr=False)
     token: str | None = field(repr=False)
 
+    @classmethod
+    def of(cls, url: str, known: Mapping[str, str]) -> "Address":
+        """Return the store of a URL, by variables of AWS."""
+        at = urlsplit(url)
+        return cls(
+            at.netloc,
+            at.path.strip("/"),
+            known["AWS_REGION"],
+            known.get("AWS_ENDPOINT_URL"),
+            known["AWS_ACCESS_KEY_ID"],
+            known["AWS_SECRET_ACCESS_KEY"],
+            known.get("AWS_SESSION_TOKEN"),
+        )
+
     @property
     def is_plain(self) -> bool:
         """Tell whether it is asked without TLS."""
@@ -55,98 +68,12 @@ class Address:
         return self.endpoint or f"S3 in {self.region}"
 
 
-class Claim(Protocol):
-    """A lock that is held on a store."""
-
-    def require(self) -> None:
-        """Refuse to go on if it was taken over."""
-
-
-@dataclass
-class Tables:
-    """Where the tables of an installation are: `root`, a path or a URL of an object store.
-
-    `credentials` are variables of AWS by their names, of a store. Versions of `snapshots` are kept
-    for `snapshot_days`. `home` is made, for this user alone, before tables are.
-    """
-
-    root: str
-    is_on_store: bool
-    credentials: Mapping[str, str] = field(repr=False)
-    snapshot_days: int
-    home: Path
-
-    def __post_init__(self) -> None:
-        """Begin without open tables, and without claims."""
-        # Versions of tables by path, while somebody is in `opened_once`.
-        self._kept: dict[tuple[str, int], Any] | None = None
-        self._answers: dict[Callable[[Address], Any], Any] = {}
-        # What this run holds of the locks on a store.
-        self.claims: list[Claim] = []
-
-    def __reduce__(self) -> tuple[type["Tables"], tuple[object, ...]]:
-        """Take the values to another process, and nothing that is open or held."""
-        return type(self), tuple(getattr(self, one.name) for one in fields(self))
-
-    @contextmanager
-    def opened_once(self) -> Iterator[None]:
-        """Open each version of a table once within this block, in all threads.
-
-        A version never changes while nobody puts another table in its place: so not for long.
-        """
-        self._kept = {}
-        try:
-            yield
-        finally:
-            self._kept = None
-
-    def version(self, path: str, version: int, make: Callable[[], Opened]) -> Opened:
-        """Return a version of the table at that path."""
-        if (kept := self._kept) is None:
-            return make()
-        found: Opened = kept.get((path, version)) or make()
-        kept[path, version] = found
-        return found
-
-    def once(self, ask: Callable[[Address], Opened], where: Address) -> Opened:
-        """Return what a function found out of the store, which is asked for it once."""
-        if ask not in self._answers:
-            self._answers[ask] = ask(where)
-        found: Opened = self._answers[ask]
-        return found
-
-    def require_held(self) -> None:
-        """Refuse to go on if a lock of this run was taken over: asked before each commit point.
-
-        LostLockError names who has it now; ShardpostError if the store does not tell. Files, whose
-        locks cannot be taken over, cost nothing.
-        """
-        for claim in [*self.claims]:
-            claim.require()
-
-
 @dataclass(frozen=True)
 class StoredObject:
     """An object's content, and when it was written, by the clock of the store."""
 
     content: bytes
     written_at: datetime
-
-
-def address(tables: Tables) -> Address | None:
-    """Return the store of the tables; None where they are on this machine."""
-    if not tables.is_on_store:
-        return None
-    url, known = urlsplit(tables.root), tables.credentials
-    return Address(
-        url.netloc,
-        url.path.strip("/"),
-        known["AWS_REGION"],
-        known.get("AWS_ENDPOINT_URL"),
-        known["AWS_ACCESS_KEY_ID"],
-        known["AWS_SECRET_ACCESS_KEY"],
-        known.get("AWS_SESSION_TOKEN"),
-    )
 
 
 class Objects:
@@ -230,26 +157,16 @@ class Objects:
             raise ShardpostError(problem(self._where, error)) from None
 
 
-def open_objects(tables: Tables, *folders: str) -> Objects:
-    """Return the objects below a folder beside the tables, such as `_locks`.
-
-    ShardpostError, within some seconds, if the store does not answer, has not that bucket, or
-    refuses the key. The tables must be on a store (`settings.is_on_store`).
-    """
-    where = require_answering(tables)
-    assert where is not None  # noqa: S101 - the tables are on a store
+def open_objects(where: Address, *folders: str) -> Objects:
+    """Return the objects below a folder of a store."""
     return Objects(_store(where, "/".join(folders)), where)
 
 
-def require_answering(tables: Tables) -> Address | None:
-    """Return the store of the tables, after it has answered once; None without one."""
-    where = address(tables)
-    if where is not None:
-        tables.once(_ask, where)
-    return where
+def require_answer(where: Address) -> None:
+    """Raise ShardpostError, within some seconds, if the store does not answer.
 
-
-def _ask(where: Address) -> None:
+    Or if it has not that bucket, or refuses the key.
+    """
     import obstore
 
     try:
@@ -320,18 +237,12 @@ def problem(where: Address | None, error: Exception) -> str:
 _RACES, _WRITERS = 8, 8
 
 
-def require_conditional_put(tables: Tables) -> None:
+def require_conditional_put(where: Address) -> None:
     """Refuse a store that lets several writers put one key: it loses commits without a word.
 
     Some stand-ins of S3 (such as S3Mock) are such.
     """
-    where = require_answering(tables)
-    if where is not None:
-        tables.once(_race, where)
-
-
-def _race(where: Address) -> None:
-    objects = Objects(_store(where, "_probes"), where)
+    objects = open_objects(where, "_probes")
     names = [f"{uuid.uuid4()}" for _ in range(_RACES)]
     attempts = [(name, f"{name} {number}".encode()) for name in names for number in range(_WRITERS)]
     try:

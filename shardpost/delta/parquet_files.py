@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
-from shardpost.delta import file_statistics, storage, table_log
+from shardpost.delta import file_statistics, storage, stored_files
 from shardpost.delta.arrow_schema import arrow_schema, in_form, rows_of
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import query, stream
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table, Version
 from shardpost.errors import ShardpostError
 
@@ -92,7 +92,7 @@ def write_grouped(tables: Tables, table: Table, rows: pa.Table, folder: str) -> 
         name, part = group
         return write(tables, table, part, f"{folder}/{name}part.parquet")
 
-    return storage.side_by_side(written, [group for group in groups.items() if len(group[1])])
+    return stored_files.side_by_side(written, [group for group in groups.items() if len(group[1])])
 
 
 def write_parts(
@@ -131,7 +131,7 @@ def parts(
 
     Columns that the file lacks are null.
     """
-    system, root = storage.folder(tables, table)
+    system, root = stored_files.folder(tables, table)
     schema = arrow_schema(table)
     if columns is not None:
         schema = pa.schema([field for field in schema if field.name in columns])
@@ -148,7 +148,7 @@ def merge_small(
 
     Return the add actions of the new files, not committed yet, and the paths of the old ones.
     """
-    groups = to_merge(table, table_log.sizes(tables, table, version))
+    groups = to_merge(table, storage.sizes(tables, table, version))
     made = []
     for paths in groups:
         parts = (folder, group_folder(table, paths[0]), "merged.parquet")
@@ -202,18 +202,18 @@ def copy(
 
     Return the add actions of the copies, not committed yet.
     """
-    system, old = storage.folder(tables, source)
-    _, new = storage.folder(tables, table)
+    system, old = stored_files.folder(tables, source)
+    _, new = stored_files.folder(tables, table)
 
     def copied(numbered: tuple[int, str]) -> AddAction:
         number, path = numbered
         parts = (folder, group_folder(table, path), f"copy-{number:05d}.parquet")
         target = "/".join(filter(None, parts))
-        storage.make_folder_of(tables, table, target)
+        stored_files.make_folder_of(tables, table, target)
         system.copy_file(f"{old}/{path}", f"{new}/{target}")
         return file_statistics.add_action(tables, table, target)
 
-    return storage.side_by_side(copied, enumerate(sorted(paths)))
+    return stored_files.side_by_side(copied, enumerate(sorted(paths)))
 
 
 def delete(tables: Tables, table: Table, paths: Iterable[str]) -> None:
@@ -223,12 +223,12 @@ def delete(tables: Tables, table: Table, paths: Iterable[str]) -> None:
     """
     for path in paths:
         with suppress(OSError, ShardpostError):
-            storage.delete(tables, table, [path])
+            stored_files.delete(tables, table, [path])
 
 
 def _write(tables: Tables, table: Table, path: str, parts: Iterable[pa.Table]) -> AddAction:
-    system, root = storage.folder(tables, table)
-    storage.make_folder_of(tables, table, path)
+    system, root = stored_files.folder(tables, table)
+    stored_files.make_folder_of(tables, table, path)
     schema = arrow_schema(table)
     fields = (field for field in schema if field.name not in table.not_in_dictionaries)
     in_dictionaries = [leaf for field in fields for leaf in _leaves(field.name, field.type)]

@@ -16,8 +16,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow.lib import ArrowException
 
 from shardpost.delta import object_store, storage
-from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import LayeredVersion, Table, Version, from_row
 from shardpost.errors import ShardpostError, first_line
 

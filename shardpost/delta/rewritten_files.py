@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from pyarrow import ipc
 
 from shardpost.delta import parquet_files, storage, table_log
-from shardpost.delta.object_store import Tables
 from shardpost.delta.parquet_files import Change
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.logs import step
 
@@ -61,7 +61,7 @@ def files_with_contact(
     are the client's. Each file is read, whatever its bounds say.
     """
     column, value = key
-    paths = table_log.sizes(tables, table, version)
+    paths = storage.sizes(tables, table, version)
     counts = {path: _count(tables, table, path, column, value, own) for path in paths}
     return {path: count for path, count in counts.items() if count}
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.transaction import AddAction
 
-from shardpost.delta import parquet_files, table_log
-from shardpost.delta.object_store import Tables
+from shardpost.delta import parquet_files, storage, table_log
 from shardpost.delta.parquet_files import to_merge
+from shardpost.delta.storage import HIGHEST, RowFile, Tables, row_files
 from shardpost.delta.table import Table
-from shardpost.delta.table_log import HIGHEST, RowFile, VersionExistsError, row_files
+from shardpost.delta.table_log import VersionExistsError
 
 
 class RowTable:
@@ -25,7 +25,7 @@ class RowTable:
 
     def __init__(self, tables: Tables, table: Table, key: str) -> None:
         self._tables, self._table, self._key = tables, table, key
-        opened = table_log.opened(tables, table)
+        opened = storage.writable(tables, table)
         self._version = opened.version()
         self.files = row_files(opened, key)
 

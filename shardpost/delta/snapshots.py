@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake.exceptions import TableNotFoundError
 
-from shardpost.delta import table_log
+from shardpost.delta import storage, table_log
 from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import python_rows, python_values, query, rows, select, stream
 from shardpost.delta.snapshot import RETENTION_IN_WORDS, Snapshot, kept_snapshots
-from shardpost.delta.storage import exists, open_table
+from shardpost.delta.storage import Tables, exists, open_table
 from shardpost.delta.table import Table, columns_of, from_row
 from shardpost.errors import NoSnapshotError, NotFoundError, ShardpostError
 
@@ -68,9 +67,9 @@ def newest(tables: Tables) -> Snapshot | None:
         table = open_table(tables, SNAPSHOTS)
     except TableNotFoundError:
         return None
-    files = table_log.row_files(table, NUMBER)
+    files = storage.row_files(table, NUMBER)
     # Of a file without statistics it is not known.
-    least = max((file.highest for file in files if file.highest != table_log.HIGHEST), default=0)
+    least = max((file.highest for file in files if file.highest != storage.HIGHEST), default=0)
     sql = f"SELECT * FROM snapshots WHERE snapshot >= {least} ORDER BY snapshot DESC LIMIT 1"  # noqa: S608 - a number
     found = rows(tables, sql, {SNAPSHOTS: table.version()})
     return from_row(Snapshot, found[0]) if found else None

@@ -1,37 +1,123 @@
-"""Where the tables are, a folder of this machine or an object store, and which files are there.
+"""The tables of an installation: where they are, a version of one to read or to write, its files.
 
-`SHARDPOST_TABLES` is one path or URL for deltalake, pyarrow and Spark. A store has no folders and
-no renames, and each request takes some milliseconds: there, files are opened side by side and
-deleted together.
+`SHARDPOST_TABLES` is one path or URL for deltalake, pyarrow and Spark.
 """
 
-import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError
 
 from shardpost.checkout import home_folder
 from shardpost.delta import object_store
-from shardpost.delta.object_store import Address, Objects, Tables
-from shardpost.delta.table import LOG_FOLDER, StoredFile, Table
+from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.object_store import Address, Objects
+from shardpost.delta.table import Table
 from shardpost.errors import UsageError
 
-if TYPE_CHECKING:
-    from pyarrow import fs
+Opened = TypeVar("Opened")
 
-# So many files are opened at once.
-AT_ONCE = 16
-# As many as a store deletes by one request.
-DELETED_AT_ONCE = 1000
 
-T = TypeVar("T")
-R = TypeVar("R")
+class Claim(Protocol):
+    """A lock that is held on a store."""
+
+    def require(self) -> None:
+        """Refuse to go on if it was taken over."""
+
+
+@dataclass
+class Tables:
+    """Where the tables of an installation are: `root`, a path or a URL of an object store.
+
+    `credentials` are variables of AWS by their names, of a store. Versions of `snapshots` are kept
+    for `snapshot_days`. `home` is made, for this user alone, before tables are.
+    """
+
+    root: str
+    is_on_store: bool
+    credentials: Mapping[str, str] = field(repr=False)
+    snapshot_days: int
+    home: Path
+
+    def __post_init__(self) -> None:
+        """Begin without open tables, and without claims."""
+        # Versions of tables by path, while somebody is in `opened_once`.
+        self._kept: dict[tuple[str, int], Any] | None = None
+        self._answers: dict[Callable[[Address], Any], Any] = {}
+        # What this run holds of the locks on a store.
+        self.claims: list[Claim] = []
+
+    def __reduce__(self) -> tuple[type["Tables"], tuple[object, ...]]:
+        """Take the values to another process, and nothing that is open or held."""
+        return type(self), tuple(getattr(self, one.name) for one in fields(self))
+
+    @contextmanager
+    def opened_once(self) -> Iterator[None]:
+        """Open each version of a table once within this block, in all threads.
+
+        A version never changes while nobody puts another table in its place: so not for long.
+        """
+        self._kept = {}
+        try:
+            yield
+        finally:
+            self._kept = None
+
+    def version(self, path: str, version: int, make: Callable[[], Opened]) -> Opened:
+        """Return a version of the table at that path."""
+        if (kept := self._kept) is None:
+            return make()
+        found: Opened = kept.get((path, version)) or make()
+        kept[path, version] = found
+        return found
+
+    def once(self, ask: Callable[[Address], Opened], where: Address) -> Opened:
+        """Return what a function found out of the store, which is asked for it once."""
+        if ask not in self._answers:
+            self._answers[ask] = ask(where)
+        found: Opened = self._answers[ask]
+        return found
+
+    def require_held(self) -> None:
+        """Refuse to go on if a lock of this run was taken over: asked before each commit point.
+
+        LostLockError names who has it now; ShardpostError if the store does not tell. Files, whose
+        locks cannot be taken over, cost nothing.
+        """
+        for claim in [*self.claims]:
+            claim.require()
+
+    @property
+    def address(self) -> Address | None:
+        """The store of the tables; None where they are on this machine."""
+        return Address.of(self.root, self.credentials) if self.is_on_store else None
+
+    def answering(self) -> Address | None:
+        """Return the store of the tables, after it has answered once; None without one."""
+        where = self.address
+        if where is not None:
+            self.once(object_store.require_answer, where)
+        return where
+
+    def objects(self, *folders: str) -> Objects:
+        """Return the objects below a folder beside the tables, such as `_locks`.
+
+        ShardpostError if the store does not answer. The tables must be on a store.
+        """
+        where = self.answering()
+        assert where is not None  # noqa: S101 - the tables are on a store
+        return object_store.open_objects(where, *folders)
+
+    def require_conditional_put(self) -> None:
+        """Refuse a store that lets several writers put one key (asked once)."""
+        if where := self.answering():
+            self.once(object_store.require_conditional_put, where)
 
 
 def path_of(tables: Tables, table: Table) -> str:
@@ -87,7 +173,7 @@ def exists(tables: Tables, table: Table) -> bool:
 
 def storage_options(tables: Tables) -> dict[str, str] | None:
     """Return what deltalake is given; None for tables of this machine."""
-    if (where := object_store.require_answering(tables)) is None:
+    if (where := tables.answering()) is None:
         return None
     return {
         **tables.credentials,
@@ -99,185 +185,128 @@ def storage_options(tables: Tables) -> dict[str, str] | None:
     }
 
 
-def folder(tables: Tables, table: Table, name: str = "") -> "tuple[fs.FileSystem, str]":
-    """Return pyarrow's file system, and the path in it of a table, or of a folder of the table."""
-    path = "/".join(filter(None, (path_of(tables, table), name)))
-    if (where := object_store.require_answering(tables)) is None:
-        from pyarrow import fs  # who only asks does without
-
-        return fs.LocalFileSystem(), path
-    return tables.once(_file_system, where), path.removeprefix("s3://")
-
-
-def _file_system(where: Address) -> "fs.FileSystem":
-    from pyarrow import fs
-
-    scheme, _, host = (where.endpoint or "").rstrip("/").rpartition("://")
-    return fs.S3FileSystem(
-        access_key=where.key_id,
-        secret_key=where.secret,
-        session_token=where.token,
-        region=where.region,
-        scheme=scheme or None,
-        endpoint_override=host or None,
-        connect_timeout=object_store.CONNECT_SECONDS,
-        request_timeout=object_store.REQUEST_SECONDS,
-        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=object_store.RETRIES),
-        allow_delayed_open=True,  # a small file is one request instead of three
-    )
-
-
 def prepare(tables: Tables) -> None:
     """Make the folder of the tables, for this user alone; refuse a store that loses commits."""
     home_folder(tables.home)
-    if tables.is_on_store:
-        object_store.require_conditional_put(tables)
-    else:
+    tables.require_conditional_put()
+    if not tables.is_on_store:
         Path(tables.root).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def make_folder_of(tables: Tables, table: Table, path: str) -> None:
-    """Make the folder of a file of a table, where there are folders."""
-    if not tables.is_on_store:
-        Path(path_of(tables, table), path).parent.mkdir(parents=True, exist_ok=True)
+PROPERTIES = {
+    FORM_PROPERTY: str(FORM),
+    # Who opens a table reads its newest checkpoint and fewer commits than that.
+    "delta.checkpointInterval": "10",
+    # Delta by itself deletes commits by their age: snapshots that are kept may name older ones.
+    "delta.enableExpiredLogCleanup": "false",
+    # For so long, checkpoints list files that were removed, which is of use to nobody here.
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+}
 
 
-def delete(tables: Tables, table: Table, paths: Iterable[str]) -> None:
-    """Delete files of a table; those that are gone are passed over.
+def create(tables: Tables, table: Table, keep_days: int) -> None:
+    """Create a table, empty, unless it exists; its old versions are kept for that many days."""
+    prepare(tables)
+    days = {"delta.logRetentionDuration": f"interval {keep_days} days"}
+    try:
+        DeltaTable.create(
+            path_of(tables, table),
+            Schema.from_arrow(arrow_schema(table)),
+            mode="ignore",
+            configuration={**days, **PROPERTIES},
+            storage_options=storage_options(tables),
+            raise_if_key_not_exists=False,  # Delta does not know ours
+        )
+    except CommitFailedError:  # another run is creating it
+        if not exists(tables, table):
+            raise
 
-    LostLockError, before each request, if a lock of this process was taken over.
+
+def writable(tables: Tables, table: Table, keep_days: int = 1) -> DeltaTable:
+    """Return the newest version of a table to be written to, created if there is none.
+
+    By default nobody asks for an old version of it. A column that an earlier release did not have
+    is added: in its rows it is null.
     """
-    if tables.is_on_store:
-        _delete(tables, _objects(tables, table), [*paths])
-    else:
-        for path in paths:
-            Path(path_of(tables, table), path).unlink(missing_ok=True)
-
-
-def delete_folder(tables: Tables, table: Table, name: str = "") -> None:
-    """Delete a table with its folder, or a folder of it, whatever is in it; none is passed over."""
-    if tables.is_on_store:
-        found = _objects(tables, table, name)
-        _delete(tables, found, found.names())
-    else:
-        system, path = folder(tables, table, name)
-        with suppress(FileNotFoundError):
-            system.delete_dir(path)
-
-
-def folder_names(tables: Tables, table: Table) -> list[str]:
-    """Return the names of the folders in a table's folder, sorted; [] if there is none."""
-    from pyarrow import fs
-
-    _, infos = listing(tables, table, recursive=False)
-    return sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
-
-
-def _delete(tables: Tables, objects: Objects, names: list[str]) -> None:
-    """Delete objects: no version of a table keeps who has lost its lock from that."""
-    for first in range(0, len(names), DELETED_AT_ONCE):
-        tables.require_held()
-        objects.delete(names[first : first + DELETED_AT_ONCE])
-
-
-def _objects(tables: Tables, table: Table, *folders: str) -> Objects:
-    return object_store.open_objects(tables, table.path, *filter(None, folders))
-
-
-def side_by_side(work: Callable[[T], R], each: Iterable[T]) -> list[R]:
-    """Return what `work` returns for each, in order, some at once: each waits for the store."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return [*pool.map(work, each)]
-
-
-def listing(
-    tables: Tables, table: Table, name: str = "", *, recursive: bool = True
-) -> "tuple[str, list[fs.FileInfo]]":
-    """Return the path of a table, or of a folder of it, and what is there; [] if it is not."""
-    from pyarrow import fs
-
-    system, root = folder(tables, table, name)
-    selector = fs.FileSelector(root, recursive=recursive, allow_not_found=True)
-    return root, system.get_file_info(selector)
-
-
-def stored_files(tables: Tables, table: Table) -> list[StoredFile]:
-    """Return all files in the folder of a table, its log too; [] if there is no such folder.
-
-    What is removed while it looks is left out.
-    """
-    root, listed = listing(tables, table)
-    return [
-        StoredFile(info.path.removeprefix(root).lstrip("/"), info.size, _time(info.mtime_ns))
-        for info in listed
-        if info.size is not None  # a file: `type` and `mtime` take longer than all the rest
-    ]
-
-
-def log_files(tables: Tables, table: Table) -> list[StoredFile]:
-    """Return the files of the log of a table; [] if there is none."""
-    log = f"{table.path}/{LOG_FOLDER}"
-    found = stored_files(tables, replace(table, folder=log))
-    return [replace(file, path=f"{LOG_FOLDER}/{file.path}") for file in found]
-
-
-def data_files(
-    tables: Tables, table: Table, is_left_out: Callable[[str], bool]
-) -> list[StoredFile]:
-    """Return the files in the folder of a table, but its log, without those that are left out.
-
-    Of the latter, the disk is asked for nothing but the names.
-    """
-    if tables.is_on_store:
-        files = stored_files(tables, table)
-        data = (file for file in files if not file.path.startswith(f"{LOG_FOLDER}/"))
-        return [file for file in data if not is_left_out(file.path)]
-    root, found = path_of(tables, table), []
-    for path in _names(root):
-        if not is_left_out(path):
-            with suppress(FileNotFoundError):
-                status = Path(root, path).stat()
-                found.append(StoredFile(path, status.st_size, _time(status.st_mtime_ns)))
+    if not exists(tables, table):
+        create(tables, table, keep_days)
+    found = open_table(tables, table)
+    known = {column.name for column in found.schema().fields}
+    declared = Schema.from_arrow(arrow_schema(table)).fields
+    if missing := [column for column in declared if column.name not in known]:
+        found.alter.add_columns(missing)
     return found
 
 
-def _names(root: str) -> Iterator[str]:
-    folders = [""]
-    while folders:
-        folder = folders.pop()
-        with suppress(FileNotFoundError), os.scandir(f"{root}/{folder}") as entries:
-            for entry in entries:
-                path = f"{folder}{entry.name}"
-                if not entry.is_dir(follow_symlinks=False):
-                    yield path
-                elif path != LOG_FOLDER:
-                    folders.append(f"{path}/")
+def newest_version(tables: Tables, table: Table) -> int | None:
+    """Return the newest version of a table; None if there is no such table."""
+    return open_table(tables, table).version() if exists(tables, table) else None
 
 
-def _time(nanoseconds: int) -> datetime:
-    seconds, rest = divmod(nanoseconds, 1_000_000_000)
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
+# A file whose statistics are unknown may have any number.
+LOWEST, HIGHEST = 0, 2**63 - 1
 
 
-def remove(tables: Tables, table: Table, paths: Iterable[str]) -> None:
-    """Remove files, and folders that this leaves empty; those that are gone are passed over."""
-    gone = [*paths]
-    delete(tables, table, gone)
-    if tables.is_on_store:
-        return
-    folders = {str(parent) for path in gone for parent in PurePosixPath(path).parents} - {"."}
-    for folder in sorted(folders, key=len, reverse=True):
-        with suppress(OSError):  # not empty
-            Path(path_of(tables, table), folder).rmdir()
+@dataclass(frozen=True)
+class RowFile:
+    """A file: its path within the table, bytes, rows, and the bounds of its rows' numbers."""
+
+    path: str
+    size: int
+    rows: int
+    lowest: int
+    highest: int
 
 
-def has_files(tables: Tables, table: Table) -> bool:
-    """Tell whether there is anything in the folder of a table."""
-    return bool(listing(tables, table, recursive=False)[1])
+def row_files(table: DeltaTable, key: str | None = None) -> list[RowFile]:
+    """Return the files of an opened table, with the bounds of a column of numbers."""
+    actions = table.get_add_actions(flatten=True)
+    names, count = set(actions.schema.names), actions.num_rows
+
+    def column(name: str, unknown: int = 0) -> list[Any]:
+        if name not in names:
+            return [unknown] * count
+        # Not pa.table(…): that imports pandas.
+        found = pa.chunked_array(actions.column(name)).to_pylist()
+        return [unknown if one is None else one for one in found]
+
+    bounds = column(f"min.{key}", LOWEST), column(f"max.{key}", HIGHEST)
+    files = zip(*(column(n) for n in ("path", "size_bytes", "num_records")), *bounds, strict=True)
+    return [RowFile(*file) for file in files]
 
 
-def remove_all(tables: Tables, table: Table) -> None:
-    """Remove the folder of a table: its files, then its log."""
-    files = [file.path for file in stored_files(tables, table)]
-    remove(tables, table, [path for path in files if not path.startswith(f"{LOG_FOLDER}/")])
-    delete_folder(tables, table)
+def sizes(tables: Tables, table: Table, version: int | None) -> dict[str, int]:
+    """Return {path within the table: bytes} of the files of one version."""
+    return sizes_of(opened(tables, table, version))
+
+
+def sizes_of(table: DeltaTable) -> dict[str, int]:
+    """Return {path within the table: bytes} of the files of an opened table."""
+    return {file.path: file.size for file in row_files(table)}
+
+
+def rows(tables: Tables, table: Table, version: int) -> dict[str, int]:
+    """Return {path within the table: rows} of the files of one version."""
+    return {file.path: file.rows for file in row_files(opened(tables, table, version))}
+
+
+def files_after(tables: Tables, table: Table, version: int, snapshot: int) -> dict[str, int]:
+    """Return {path: rows} of the files that may have rows of later snapshots, by statistics."""
+    files = row_files(opened(tables, table, version), "snapshot")
+    return {file.path: file.rows for file in files if file.highest > snapshot}
+
+
+def files_before(
+    tables: Tables, table: Table, version: int, column: str, at: datetime
+) -> dict[str, int]:
+    """Return {path: bytes} of the files that may have a time before that one, by statistics."""
+    import pyarrow.compute as pc  # takes long, and few need it
+
+    found = opened(tables, table, version)
+    files, actions = sizes_of(found), found.get_add_actions(flatten=True)
+    if f"min.{column}" not in actions.schema.names:
+        return files
+    earliest = pa.chunked_array(actions.column(f"min.{column}"))
+    is_before = pc.less(earliest, pa.scalar(at, earliest.type)).to_pylist()
+    known = zip(files.items(), is_before, strict=True)
+    return {path: size for (path, size), before in known if before is not False}

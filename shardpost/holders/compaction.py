@@ -14,7 +14,7 @@ from typing import Any
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
-from shardpost.holders import countries, publishing, rejected_letters
+from shardpost.holders import plausibility, publishing, rejected_letters
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.published import RunCounts
@@ -54,7 +54,7 @@ def compact(
         inputs = Inputs(installation)
         state, unread = inputs.state(reconcile=asked.reconcile)
         if build and state.last and not asked.country_changed:
-            countries.require_country(tables, state.last, setting)
+            plausibility.require_country(tables, state.last, setting)
         country, done = state.country(setting, changed=asked.country_changed), None
         is_new = unread.ranges or unread.reconciliation
         if state.last and state.last.country == country and not is_new:
@@ -68,7 +68,7 @@ def compact(
             report_state(state, unread)
             step("read")
             latest, done = build(state, unread, country)
-            countries.require_plausible(installation, state.last, latest, asked)
+            plausibility.require_plausible(installation, state.last, latest, asked)
             # Asked again just before the commit: what was read is of the topics that are noted.
             require_same_topics(installation.kafka, unread.topic_ids, advice=RECREATED)
             step("commit")

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from shardpost.dead_letters.model import letters
 from shardpost.delta import snapshots
-from shardpost.delta.object_store import Tables
 from shardpost.delta.parquet_files import Change
 from shardpost.delta.rewritten_files import Mask, files_with_contact, without_contact
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.holders import rejected_letters
 from shardpost.holders.compaction_job import COMPACT_POSITIONS

@@ -10,11 +10,11 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardpost.delta import parquet_files, table_log
+from shardpost.delta import parquet_files, storage
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import at_snapshot, stream
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import Tables
 from shardpost.errors import shown
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.kafka.coordinates import TopicPartition
@@ -77,8 +77,8 @@ def _changed_rows(tables: Tables, snapshot: Snapshot, since: int) -> Iterator[pa
     """Yield the rows of holders that changed after a snapshot; each client is there once."""
     table = snapshot.located(SHARE_HOLDERS)
     version = snapshot.tables[SHARE_HOLDERS.name]
-    files = table_log.files_after(tables, table, version, since)
-    sizes = table_log.sizes(tables, table, version)
+    files = storage.files_after(tables, table, version, since)
+    sizes = storage.sizes(tables, table, version)
     if since < snapshot.number - 1 or sum(sizes[path] for path in files) > READ_BYTES:
         sql = f"SELECT shard, snapshot, {_HOLDER} WHERE snapshot > {since}"
         at = at_snapshot(snapshot, SHARE_HOLDERS)

@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import OpenedTables, at_snapshot, query, rows
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import text_literal
 from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.explain import (

@@ -26,10 +26,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardpost.delta import parquet_files, snapshots, table_log
-from shardpost.delta.object_store import Tables
+from shardpost.delta import parquet_files, snapshots, storage
 from shardpost.delta.rewritten_files import split_by_key
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
@@ -110,8 +110,8 @@ def superseded_records(
     """Return what is removed of the history of an input, by path, as a snapshot has it."""
     table = snapshot.located(tables.history)
     version = snapshot.tables[table.name]
-    sizes = table_log.files_before(installation.tables, table, version, "timestamp", horizon.at)
-    paths, records = sorted(sizes), table_log.rows(installation.tables, table, version)
+    sizes = storage.files_before(installation.tables, table, version, "timestamp", horizon.at)
+    paths, records = sorted(sizes), storage.rows(installation.tables, table, version)
     lengths = [records[path] for path in paths]
     going = [np.zeros(length, dtype=bool) for length in lengths]
     parts = -(-sum(lengths) // RECORDS_AT_ONCE)
@@ -225,7 +225,7 @@ def prune(installation: Installation, pruning: Pruning, now: datetime) -> Snapsh
             rewrites = {}
             for table, files in some.files.items():
                 version = last.tables[table.name]
-                there = table_log.sizes(installation.tables, last.located(table), version)
+                there = storage.sizes(installation.tables, last.located(table), version)
                 rests = {path: _Rest(one.going) for path, one in files.items() if path in there}
                 if rests:
                     rewrites[table] = rests

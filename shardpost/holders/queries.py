@@ -13,11 +13,10 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 from pyarrow.lib import ArrowException
 
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import OpenedTables, at_snapshot, has_rows
 from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
-from shardpost.delta.storage import exists
+from shardpost.delta.storage import Tables, exists
 from shardpost.delta.table import Table, Version, text_literal
 from shardpost.errors import ShardpostError, UsageError, shown
 from shardpost.holders.model.explain import why_unknown

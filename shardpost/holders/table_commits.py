@@ -18,11 +18,11 @@ from datetime import datetime
 from typing import Any
 
 from shardpost import __version__
-from shardpost.delta import snapshots, table_log
-from shardpost.delta.object_store import Tables
+from shardpost.delta import snapshots, storage, table_log
 from shardpost.delta.parquet_files import Change
 from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import VIEW
@@ -35,7 +35,7 @@ def restore_table(tables: Tables, table: Table, last: Snapshot | None) -> int:
     """Create a table, or restore it to the version of the last snapshot; return its version now."""
     table = last.located(table) if last else table
     committed = last.tables.get(table.name, 0) if last else 0  # a table is created as version 0
-    newest = table_log.newest_version(tables, table)
+    newest = storage.newest_version(tables, table)
     if newest is None and committed:
         raise ShardpostError(
             f"no table {table.path} in {tables.root}: snapshot"
@@ -44,7 +44,7 @@ def restore_table(tables: Tables, table: Table, last: Snapshot | None) -> int:
             " topic share-holders (another SHARDPOST_TOPIC_SHARE_HOLDERS)"
         )
     if newest is None:
-        table_log.create(tables, table, tables.snapshot_days)
+        storage.create(tables, table, tables.snapshot_days)
         return 0
     if newest != committed:
         log.info(

@@ -10,11 +10,10 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import OpenedTables, at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
-from shardpost.delta.storage import exists
+from shardpost.delta.storage import Tables, exists
 from shardpost.delta.table import Table, text_literal
 from shardpost.errors import UsageError
 from shardpost.holders.model import as_of

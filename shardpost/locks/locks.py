@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shardpost.delta.object_store import Objects, open_objects
+from shardpost.delta.object_store import Objects
 from shardpost.errors import ShardpostError
 from shardpost.locks import claims
 from shardpost.locks.claims import LOOKED_AT, RENEWED, Claim, Version, VersionedText
@@ -83,7 +83,7 @@ def all_exclusive(files: Files, locks: Mapping[str, str]) -> Iterator[None]:
 
     All are looked at before, so that those of one dead process are free after one lease.
     """
-    newest = _newest(open_objects(files.tables), "") if files.tables.is_on_store else {}
+    newest = _newest(files.tables.objects(), "") if files.tables.is_on_store else {}
     seen_at = claims.boot_clock()
     with ExitStack() as held:
         for name, what in locks.items():
@@ -107,7 +107,7 @@ def _claimed(
 ) -> Iterator[None]:
     holder = claims.this_process(what, datetime.now(UTC), claims.LEASE_SECONDS)
     place = f"{files.tables.root}/{FOLDER}/{name}"
-    claim = Claim(_text(open_objects(files.tables), name), place, holder, seen, seen_at)
+    claim = Claim(_text(files.tables.objects(), name), place, holder, seen, seen_at)
     patience = _Patience(what, wait)
     while not claim.take():
         who = f"({claim.other}; it holds {place})"
@@ -215,7 +215,7 @@ def _holder_in(path: Path) -> tuple[int, datetime] | None:
 
 
 def _claims(files: Files, prefix: str, seconds: float) -> Iterator[Held]:
-    objects = open_objects(files.tables)
+    objects = files.tables.objects()
     first = _newest(objects, prefix)
     with ThreadPoolExecutor(READ_AT_ONCE) as pool:
         read = zip(first, pool.map(lambda name: _holder(objects, name), first), strict=True)
@@ -235,7 +235,7 @@ def remove_free(files: Files, prefix: str, before: datetime) -> None:
     """Remove what is left on a store of locks that were released before then, by its clock."""
     if not files.tables.is_on_store:
         return
-    objects = open_objects(files.tables)
+    objects = files.tables.objects()
     for name, newest in _newest(objects, prefix).items():
         found, version = objects.get(f"{FOLDER}/{newest}"), _text(objects, name).read()
         is_old = found is not None and found.written_at < before

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardpost.checkout import home_folder
-from shardpost.delta.object_store import Objects, Tables, open_objects
+from shardpost.delta.object_store import Objects
+from shardpost.delta.storage import Tables
 
 FOLDER = "_home"
 
@@ -79,7 +80,7 @@ class SharedFile:
 
     @property
     def _objects(self) -> Objects:
-        return open_objects(self._files.tables)
+        return self._files.tables.objects()
 
     @property
     def _stored_name(self) -> str:
@@ -93,7 +94,7 @@ class SharedFile:
 def shared_files(files: Files, folder: str) -> Iterator[tuple[str, SharedFile]]:
     """Yield the shared files of a folder, each with its name in there."""
     if files.tables.is_on_store:
-        stored = open_objects(files.tables).names(f"{FOLDER}/{folder}")
+        stored = files.tables.objects().names(f"{FOLDER}/{folder}")
         names = [name.removeprefix(f"{FOLDER}/") for name in stored]
     else:
         names = sorted(f"{folder}/{path.name}" for path in (files.home / folder).glob("*.json"))

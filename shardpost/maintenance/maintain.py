@@ -19,10 +19,10 @@ from typing import Any
 from shardpost.dead_letters import removal
 from shardpost.dead_letters.letters_table import origins
 from shardpost.dead_letters.removal import OldLetters
-from shardpost.delta import snapshots, storage
-from shardpost.delta.object_store import Tables
+from shardpost.delta import snapshots, stored_files
 from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import kept_snapshots, latest_certain_time
+from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError
 from shardpost.holders import pruned_histories
 from shardpost.holders.pruned_histories import PRUNED
@@ -176,7 +176,7 @@ def _remove_files(tables: Tables, found: Plan) -> None:
         for what, files in (("files", planned.files), ("log entries", planned.entries)):
             if files and not planned.is_whole:
                 step(f"remove {what} of {planned.name}")
-                storage.remove(tables, planned.table, [file.path for file in files])
+                stored_files.remove(tables, planned.table, [file.path for file in files])
 
 
 # What was done for the age of one thing.

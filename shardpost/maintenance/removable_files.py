@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from shardpost.delta import snapshot, snapshots, storage, table_log
-from shardpost.delta.object_store import Tables
+from shardpost.delta import snapshot, snapshots, storage, stored_files
 from shardpost.delta.snapshot import GRACE, kept_snapshots
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import StoredFile, Table
 from shardpost.errors import ShardpostError, first_line
 from shardpost.holders.model.view_tables import VIEW
@@ -74,7 +74,7 @@ def needed_paths(
     live = needed.live
     if newest is None or newest.version() != at:
         newest = storage.opened(tables, table, at)
-    if live != {*table_log.sizes_of(newest)}:
+    if live != {*storage.sizes_of(newest)}:
         raise ShardpostError(
             f"{table.path}: the log has {counted(len(live), 'file')} for version {at}, which"
             " differ from the files of the opened table"
@@ -86,7 +86,7 @@ class _Log:
     """The commits and checkpoints of a table's log, as they are on the disk."""
 
     def __init__(self, tables: Tables, table: Table, files: Collection[StoredFile]) -> None:
-        self._system, self._root = storage.folder(tables, table)
+        self._system, self._root = stored_files.folder(tables, table)
         self._table = table
         self.commits, self._checkpoints = log_entries(files)
 
@@ -207,7 +207,7 @@ def _of_view(tables: Tables, folder: Folder, now: datetime) -> TablePlan | None:
         return None
     if folder.committed is None:  # whatever is there belongs to a run that did not commit yet
         return TablePlan(folder.table)
-    log = storage.log_files(tables, folder.table)
+    log = stored_files.log_files(tables, folder.table)
     versions = {*folder.versions, *([opened.version()] if folder.is_live else [])}
 
     def gone() -> list[StoredFile]:
@@ -227,13 +227,13 @@ def _of_other(tables: Tables, table: Table, point: Table, now: datetime) -> Tabl
     opened = stored_tables.opened(tables, table)
     if opened is None:
         return None
-    log = storage.log_files(tables, table)
+    log = stored_files.log_files(tables, table)
 
     def gone() -> list[StoredFile]:
         entries = _Log(tables, table, log)
         commits = [entries.commits]
         if point != table:
-            commits.append(_Log(tables, point, storage.log_files(tables, point)).commits)
+            commits.append(_Log(tables, point, stored_files.log_files(tables, point)).commits)
         times = (commit.at for known in commits for commit in known.values())
         newest = min(now, max(times, default=snapshot.NEVER))
         needed = needed_paths(tables, table, log, {opened.version()}, opened)
@@ -250,7 +250,7 @@ def _unneeded(tables: Tables, table: Table, needed: Collection[str]) -> list[Sto
     What is written while the log is read may be among them: it is for a later version than any that
     was committed before, or it is young.
     """
-    return storage.data_files(tables, table, partial(is_needed, needed=needed))
+    return stored_files.data_files(tables, table, partial(is_needed, needed=needed))
 
 
 def _checked(
@@ -264,7 +264,7 @@ def _checked(
 
 
 def _whole(tables: Tables, table: Table) -> TablePlan:
-    files = storage.stored_files(tables, table)
+    files = stored_files.stored_files(tables, table)
     log = [file for file in files if file.path.startswith(LOG)]
     data = [file for file in files if not file.path.startswith(LOG)]
     return TablePlan(table, data, log, is_whole=True)

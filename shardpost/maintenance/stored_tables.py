@@ -8,11 +8,10 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from shardpost.delta import snapshots, storage, table_log
-from shardpost.delta.object_store import Tables
+from shardpost.delta import snapshots, storage, stored_files
 from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import GRACE, Snapshot
-from shardpost.delta.storage import open_table
+from shardpost.delta.storage import Tables, open_table
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import VIEW
@@ -223,7 +222,7 @@ def table_sizes(tables: Tables) -> list[TableSize]:
 
 def _of_audiences(tables: Tables) -> TableSize | None:
     each = FrozenWeeks(tables).audience_tables()
-    found = storage.side_by_side(lambda table: _size(tables, table, None, ""), each)
+    found = stored_files.side_by_side(lambda table: _size(tables, table, None, ""), each)
     sizes = [size for size in found if size is not None]
     if not sizes:
         return None
@@ -235,14 +234,14 @@ def _of_audiences(tables: Tables) -> TableSize | None:
 def _size(
     tables: Tables, table: Table, versions: Collection[int] | None, kept_for: str
 ) -> TableSize | None:
-    newest = table_log.newest_version(tables, table)
+    newest = storage.newest_version(tables, table)
     if newest is None:
         return None
     versions = {newest} if versions is None else versions
-    files = storage.stored_files(tables, table)
+    files = stored_files.stored_files(tables, table)
     data = [file.size for file in files if not file.path.startswith(LOG)]
     log = [file.size for file in files if file.path.startswith(LOG)]
-    rows = sum(table_log.rows(tables, table, max(versions, default=newest)).values())
+    rows = sum(storage.rows(tables, table, max(versions, default=newest)).values())
     return TableSize(
         *(table.path, len(data), sum(data), sum(log)), *(rows, len(versions), kept_for)
     )

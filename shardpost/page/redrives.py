@@ -30,8 +30,8 @@ from shardpost.dead_letters.redrive_plan import (
 )
 from shardpost.dead_letters.redrive_runs import ask_to_stop, last_run, start
 from shardpost.errors import UsageError, one_line
-from shardpost.holders.countries import problem_of
 from shardpost.holders.inputs import input_topics
+from shardpost.holders.plausibility import problem_of
 from shardpost.orchestration.connections import task_installation
 from shardpost.page.access import LETTERS, acts, sees
 from shardpost.page.command_form import CommandForm, TypedForm, fields_of

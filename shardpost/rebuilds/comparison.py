@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import OpenedTables, rows, version_at
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table, Version, text_literal
 from shardpost.holders.model.view_tables import (
     CLIENTS,

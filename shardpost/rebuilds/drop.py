@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from functools import partial
 
 from shardpost.decisions import SHARDPOST, Decision, Kind, decisions_topic
-from shardpost.delta import snapshots, storage
-from shardpost.delta.object_store import Tables
+from shardpost.delta import snapshots, stored_files
 from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.erasure import find_contact
@@ -135,7 +135,7 @@ def remove_unnamed(tables: Tables) -> list[str]:
     views = snapshots.newest_of_folders(tables)
     dropped = unnamed(tables, views, registry.list_rebuilds(tables))
     for table in dropped:
-        storage.remove_all(tables, table)
+        stored_files.remove_all(tables, table)
     return [table.path for table in dropped]
 
 
@@ -156,7 +156,7 @@ def unnamed(
     there = [table for table in VIEW if table.name in newest.tables]
     located = {one.path: one for table in there for one in map(table.located, folders)}
     gone = (one for path, one in located.items() if path not in named)
-    return [one for one in gone if storage.has_files(tables, one)]
+    return [one for one in gone if stored_files.has_files(tables, one)]
 
 
 def require_none(tables: Tables, what: str) -> None:

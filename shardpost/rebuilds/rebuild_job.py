@@ -56,7 +56,7 @@ def tables_of(names: str | None) -> tuple[str, ...]:
 
 def _records(installation: Installation) -> int:
     """Count the records of all histories, for a run that makes tables of them."""
-    from shardpost.delta import snapshots, table_log
+    from shardpost.delta import snapshots, storage
     from shardpost.delta.query import table_errors
     from shardpost.holders.model.view_tables import INPUTS
     from shardpost.rebuilds import registry
@@ -69,7 +69,7 @@ def _records(installation: Installation) -> int:
             return 0
         there = [one.history for one in INPUTS.values() if one.history.name in newest.tables]
         located = ((newest.located(table), newest.tables[table.name]) for table in there)
-        return sum(sum(table_log.rows(tables, *one).values()) for one in located)
+        return sum(sum(storage.rows(tables, *one).values()) for one in located)
 
 
 REBUILD_TABLES = JobSpec("rebuild_tables", _records, has_own_class_archive=True)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from shardpost.delta import snapshots
 from shardpost.delta.arrow_schema import arrow_rows
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import select
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError
-from shardpost.holders import countries
+from shardpost.holders import plausibility
 from shardpost.installation import Installation
 from shardpost.kafka.kafka import Kafka
 from shardpost.locks.locks import exclusive
@@ -143,7 +143,7 @@ def require_country(installation: Installation, last: Snapshot) -> None:
     if last.country_now(installation.settings.country) != last.country:
         rebuild = current(installation.tables)
         if rebuild is None or rebuild.standing(last) is Standing.IN_USE:
-            countries.require_country(installation.tables, last, installation.settings.country)
+            plausibility.require_country(installation.tables, last, installation.settings.country)
 
 
 def insert(tables: Tables, rebuild: Rebuild) -> None:

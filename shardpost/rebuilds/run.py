@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shardpost.delta import snapshots
-from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import Tables
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError, first_line
-from shardpost.holders import countries
+from shardpost.holders import plausibility
 from shardpost.holders.compaction import publish_and_send
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.spark.history import decoder_id
@@ -41,7 +41,7 @@ def begun(installation: Installation, request: RebuildRequest) -> Rebuild:
     if rebuild is None:
         if country != last.country:
             advice = "Start it with one of these"
-            countries.require_exchange_in(country, installation.tables, last, advice=advice)
+            plausibility.require_exchange_in(country, installation.tables, last, advice=advice)
         return _new(installation.tables, request, last, country)
     standing, wanted = rebuild.standing(last), (request.source, country, request.tables)
     is_same = (rebuild.source, rebuild.country, rebuild.tables) == wanted

@@ -21,12 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardpost import __version__
-from shardpost.delta import parquet_files, snapshots, table_log
+from shardpost.delta import parquet_files, snapshots, storage, table_log
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import query, stream
 from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.holders.table_commits import restored_tables
@@ -74,7 +74,7 @@ def with_number_of_swap(
         parts = parquet_files.parts(tables, table, path, _IDENTITY)
         return any(pc.any(pc.is_in(_ids(part), value_set=ids)).as_py() for part in parts)
 
-    files = {path: numbered for path in table_log.sizes(tables, table, version) if has_some(path)}
+    files = {path: numbered for path in storage.sizes(tables, table, version) if has_some(path)}
     return commit_files(tables, table, version, files, run), len(ids)
 
 

@@ -13,9 +13,8 @@ from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from shardpost.delta import file_statistics, table_log
-from shardpost.delta.object_store import Tables
-from shardpost.delta.storage import path_of
+from shardpost.delta import file_statistics, storage
+from shardpost.delta.storage import Tables, path_of
 from shardpost.delta.table import LayeredVersion, Table, Version, type_text
 from shardpost.errors import ShardpostError
 from shardpost.spark import run_size
@@ -72,7 +71,7 @@ def read(
     assert table.layer is not None  # noqa: S101 - else no version is layered
     source = table.layer_source
     # Of the layer only those files are read that may have rows of it.
-    newer = table_log.files_after(tables, source, version.source, version.folded)
+    newer = storage.files_after(tables, source, version.source, version.folded)
     is_small = keys is None and sum(newer.values()) <= run_size.THRESHOLDS.broadcast_keys
     text = table.layer.view if keys is None else table.layer.of_keys
     sql = text.format(
@@ -91,7 +90,7 @@ def read(
 def _read_stored(
     spark: SparkSession, tables: Tables, table: Table, version: int | None
 ) -> DataFrame:
-    names = table_log.sizes(tables, table, version)
+    names = storage.sizes(tables, table, version)
     return read_files(spark, table, paths(tables, table, names))
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from shardpost.checkout import IS_CHECKOUT, PACKAGE
 from shardpost.delta import object_store
-from shardpost.delta.object_store import Tables
+from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError
 from shardpost.spark.job import JobSpec
 
@@ -72,7 +72,7 @@ def store_conf(tables: Tables) -> dict[str, str]:
     configuration, which goes to the executors, and which its UI and event log show redacted.
     Nothing is renamed: what a task wrote is an upload that the job completes (the magic committer).
     """
-    if (where := object_store.address(tables)) is None:
+    if (where := tables.address) is None:
         return {}
     simple = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
     temporary = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"

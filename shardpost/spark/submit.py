@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from shardpost.checkout import SPARK_JOBS
-from shardpost.delta import object_store
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.installation import Installation
 from shardpost.spark.jars import class_archive, jars_of, packages_zip, store_conf
@@ -86,7 +85,7 @@ def submit(installation: Installation, job: JobSpec, request: object = None) -> 
     or Spark's master should be.
     """
     installation.kafka.require_listening()
-    object_store.require_answering(installation.tables)
+    installation.tables.answering()
     document = BY_DEFAULT if request is None else document_of(request)
     if done := job.result_without_spark(installation, document):
         return done

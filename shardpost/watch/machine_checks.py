@@ -16,7 +16,6 @@ from importlib import metadata
 from pathlib import Path
 
 from shardpost.checkout import CHECKOUT, DOT_ENV, IS_CHECKOUT, OTHERS
-from shardpost.delta.object_store import require_conditional_put
 from shardpost.embedded.broker import find_java
 from shardpost.embedded.stack import FREE_BYTES
 from shardpost.errors import ShardpostError
@@ -120,7 +119,7 @@ def check_store(installation: Installation, _now: datetime) -> Iterator[DoctorFi
     """
     if installation.tables.is_on_store:
         try:
-            require_conditional_put(installation.tables)
+            installation.tables.require_conditional_put()
         except ShardpostError as problem:
             yield refused("object store", problem, "docs/tables.md: On an object store")
         else:

@@ -15,7 +15,7 @@ from shardpost.decisions import Kind
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER
 from shardpost.errors import shown
-from shardpost.holders import countries
+from shardpost.holders import plausibility
 from shardpost.holders.following import following
 from shardpost.holders.share_holders_topic import too_large_lists
 from shardpost.installation import Installation
@@ -140,7 +140,7 @@ def collect_snapshot(installation: Installation, now: datetime) -> Observations:
     found.measure("positions", counts.positions)
     found.measure("holders", counts.holders)
     found.measure("rejected_records", counts.rejected)
-    for exchange, text in countries.unknown_of(installation.tables, newest).items():
+    for exchange, text in plausibility.unknown_of(installation.tables, newest).items():
         found.report(conditions.UNKNOWN_EXCHANGE, exchange, text)
     known = newest.as_known(now)
     looked_at = newest.committed_at if known.looked_at == NEVER else known.looked_at

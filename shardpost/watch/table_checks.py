@@ -13,14 +13,13 @@ from deltalake.exceptions import DeltaError
 from shardpost.alerts import history
 from shardpost.alerts.channels import LOG, REFUSED_URL, channels
 from shardpost.alerts.model.alert import EVENT, Firing
-from shardpost.delta import object_store, snapshots, storage, table_log
-from shardpost.delta.object_store import Tables
+from shardpost.delta import object_store, snapshots, storage, stored_files
 from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import NEVER, Snapshot
-from shardpost.delta.storage import TableFormError
+from shardpost.delta.storage import TableFormError, Tables
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError, UsageError, first_line
-from shardpost.holders import countries
+from shardpost.holders import plausibility
 from shardpost.installation import Installation
 from shardpost.kafka.partitioning import ONE_PARTITIONER
 from shardpost.locks import refused_runs
@@ -101,7 +100,7 @@ def check_snapshot(installation: Installation, now: datetime) -> Iterator[Doctor
         registry.require_country(installation, newest)
     except UsageError as problem:
         yield refused("country", problem)
-    if without := countries.unknown_of(installation.tables, newest):
+    if without := plausibility.unknown_of(installation.tables, newest):
         expected = "a Country in each one's record: positions on them do not count"
         topic = installation.kafka.topic("exchanges")
         cure = f"send records of them to {topic}, or correct the positions"
@@ -163,8 +162,8 @@ def check_scattered(snapshot: Snapshot, now: datetime) -> Iterator[DoctorFinding
 def table_problem(tables: Tables, table: Table, version: int) -> str | None:
     """Return why a version of a table cannot be read, or None."""
     try:
-        named = table_log.sizes(tables, table, version)
-        there = {file.path for file in storage.stored_files(tables, table)}
+        named = storage.sizes(tables, table, version)
+        there = {file.path for file in stored_files.stored_files(tables, table)}
     except (ShardpostError, DeltaError, OSError) as problem:
         return object_store.describe_error(problem) or first_line(problem)
     missing = next((path for path in named if path not in there), None)

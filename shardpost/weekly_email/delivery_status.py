@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardpost.delta import snapshots
-from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.partitioning import by_partition, partition_of

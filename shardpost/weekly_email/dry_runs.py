@@ -24,10 +24,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from shardpost.delta import snapshots, storage
+from shardpost.delta import snapshots, stored_files
 from shardpost.delta.arrow_schema import schema_of
-from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import UnknownExchanges
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import Array, Table, columns
 from shardpost.errors import UsageError, one_line, shown
 from shardpost.weekly_email.email_job import shard_text
@@ -196,15 +196,15 @@ def keep(tables: Tables, week: PreparedWeek, run: str, lists: Path) -> None:
     folder = f"{name}/{re.sub(r'[^A-Za-z0-9_.-]+', '-', run)}"
     for other in _folders(tables, name):
         if other != folder:
-            storage.delete_folder(tables, FOLDER, other)
+            stored_files.delete_folder(tables, FOLDER, other)
     part = f"{folder}/{shard_text(week.shards)}.parquet"
-    storage.make_folder_of(tables, FOLDER, part)
-    system, path = storage.folder(tables, FOLDER, part)
+    stored_files.make_folder_of(tables, FOLDER, part)
+    system, path = stored_files.folder(tables, FOLDER, part)
     # Renamed last: a file with its final name is complete even if a run is killed.
     fs.copy_files(str(lists), f"{path}.new", destination_filesystem=system)
     system.move(f"{path}.new", path)
     if snapshots.current(tables).erased_in != week.snapshot.erased_in:
-        storage.delete(tables, FOLDER, [part])
+        stored_files.delete(tables, FOLDER, [part])
 
 
 def find(tables: Tables, week: IsoWeek) -> DryRunLists | None:
@@ -212,7 +212,7 @@ def find(tables: Tables, week: IsoWeek) -> DryRunLists | None:
 
     `about` has the `counts` of the lists and the `shards` of each group.
     """
-    system, path = storage.folder(tables, FOLDER, str(week))
+    system, path = stored_files.folder(tables, FOLDER, str(week))
     found = system.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
     parts = [DryRunLists.at(info.path, system) for info in found if info.extension == "parquet"]
     if not parts:
@@ -227,7 +227,7 @@ def find(tables: Tables, week: IsoWeek) -> DryRunLists | None:
 
 def forget(tables: Tables) -> None:
     """Delete the lists of all weeks."""
-    storage.delete_folder(tables, FOLDER)
+    stored_files.delete_folder(tables, FOLDER)
 
 
 def forget_old(tables: Tables, now: datetime, days: float) -> None:
@@ -235,12 +235,12 @@ def forget_old(tables: Tables, now: datetime, days: float) -> None:
     for name in _folders(tables, ""):
         with suppress(UsageError):  # a folder not named for a week is not ours
             if now - IsoWeek.parse(name).end > timedelta(days=days):
-                storage.delete_folder(tables, FOLDER, name)
+                stored_files.delete_folder(tables, FOLDER, name)
 
 
 def _folders(tables: Tables, inside: str) -> list[str]:
     """Return the subfolders by their paths below the root."""
-    system, path = storage.folder(tables, FOLDER, inside)
+    system, path = stored_files.folder(tables, FOLDER, inside)
     infos = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
     names = (info.base_name for info in infos if info.type == fs.FileType.Directory)
     return [f"{inside}/{name}" if inside else name for name in names]

@@ -16,11 +16,10 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardpost.delta import parquet_files, storage
-from shardpost.delta.object_store import Tables
+from shardpost.delta import parquet_files, storage, stored_files
 from shardpost.delta.rewritten_files import commit_files
-from shardpost.delta.storage import data_files
-from shardpost.delta.table_log import row_files
+from shardpost.delta.storage import Tables, row_files
+from shardpost.delta.stored_files import data_files
 from shardpost.errors import UsageError
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
@@ -60,7 +59,7 @@ class AudienceOfClient:
 
 def find_in_audiences(tables: Tables, client: str) -> list[AudienceOfClient]:
     """Return the weeks that still contain data of the client."""
-    on_disk, found = {*storage.folder_names(tables, AUDIENCES)}, []
+    on_disk, found = {*stored_files.folder_names(tables, AUDIENCES)}, []
     for frozen in FrozenWeeks(tables).with_audience():
         folder, week = frozen.audience, IsoWeek.parse(frozen.week)
         if folder not in on_disk:
@@ -86,7 +85,7 @@ def erase_from_audience(tables: Tables, client: str, audience: AudienceOfClient)
         changes = dict.fromkeys(audience.files, without)
         commit_files(tables, table, audience.version, changes, f"{uuid.uuid4()}")
     step(f"remove files {audience.week}")
-    storage.delete(tables, table, [*audience.files, *audience.left])
+    stored_files.delete(tables, table, [*audience.files, *audience.left])
 
 
 def erase_unfrozen(tables: Tables, client: str, *, dry_run: bool) -> set[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from shardpost.delta import snapshots
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, one_line
-from shardpost.holders.model.plausibility import CollapseError
+from shardpost.holders.plausibility import CollapseError
 from shardpost.holders.spark.held_positions import holding_clients
 from shardpost.installation import Installation
 from shardpost.spark.job import JobResult

@@ -17,10 +17,10 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from shardpost.delta import storage
+from shardpost.delta import storage, stored_files, table_log
 from shardpost.delta.arrow_schema import arrow_rows
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import query, rows, select, stream
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table, text_literal
 from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
@@ -63,13 +63,11 @@ class FrozenWeeks:
     def unnamed(self) -> list[str]:
         """Return audience folders without a week, or whose erasure has started."""
         # Listed before the rows are read: a row is written after its folder.
-        there = {*storage.folder_names(self._tables, AUDIENCES)}
+        there = {*stored_files.folder_names(self._tables, AUDIENCES)}
         return sorted(there - {frozen.audience for frozen in self.with_audience()})
 
     def remove_unnamed(self) -> None:
         """Remove these folders, behind the lock of freezes."""
-        from shardpost.delta import table_log  # readers do not need Parquet
-
         version = self.version()
         if names := self.unnamed():
             removal = {"audiences-removed": version}
@@ -77,7 +75,7 @@ class FrozenWeeks:
         for name in names:
             week, _, _ = name.partition(".")
             step(f"remove {week}")
-            storage.delete_folder(self._tables, audience_table(name))
+            stored_files.delete_folder(self._tables, audience_table(name))
             step(f"removed {week}")
 
     def version(self) -> int:
@@ -155,6 +153,4 @@ class FrozenWeeks:
         return query(self._tables, sql, {audience_table(frozen.audience): None})
 
     def _newest(self) -> DeltaTable:
-        from shardpost.delta import table_log
-
-        return table_log.opened(self._tables, FROZEN_WEEKS)
+        return storage.writable(self._tables, FROZEN_WEEKS)

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shardpost.delta import snapshots
-from shardpost.delta.object_store import Tables
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError, UsageError, shown
 from shardpost.installation import Installation
 from shardpost.values.addresses import Address, Mailbox, UnusableAddress, check_address

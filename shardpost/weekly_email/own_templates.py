@@ -20,8 +20,8 @@ from pathlib import Path
 from threading import BoundedSemaphore
 
 from shardpost.delta import table_log
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import select
+from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError, UsageError, one_line
 from shardpost.settings.forms import read_text
 from shardpost.weekly_email.model import mail_rendering

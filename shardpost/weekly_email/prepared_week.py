@@ -13,7 +13,7 @@ from typing import Any
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, Counts, Snapshot
 from shardpost.errors import ShardpostError
-from shardpost.holders.model import plausibility
+from shardpost.holders import plausibility
 from shardpost.installation import Installation
 from shardpost.rebuilds import registry
 from shardpost.topics import guards

@@ -10,7 +10,7 @@ from deltalake.exceptions import DeltaError
 from pyarrow.lib import ArrowException
 
 from shardpost.delta import snapshots
-from shardpost.delta.object_store import Tables
+from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError, first_line, shown
 from shardpost.holders.spark.held_positions import unsubscribed_since
 from shardpost.weekly_email.email_job import ResendPolicy

@@ -27,7 +27,7 @@ from typing import Any
 
 from shardpost.delta import table_log
 from shardpost.delta.query import table_errors
-from shardpost.delta.storage import data_files
+from shardpost.delta.stored_files import data_files
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.locks.locks import LockedError, exclusive, postponing, remove_free

@@ -27,8 +27,8 @@ from functools import cached_property
 from deltalake.exceptions import DeltaError
 
 from shardpost.delta import table_log
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import select
+from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicMark

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from sqlite3 import Connection
 from typing import Any
 
-from shardpost.delta.object_store import Tables
+from shardpost.delta.storage import Tables
 from shardpost.errors import shown
 from shardpost.installation import Installation
 from shardpost.instants import instant_of

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shardpost.alerts.model.alert import ALERTS
-from shardpost.delta.object_store import Objects, open_objects
+from shardpost.delta.object_store import Objects
 from shardpost.errors import ShardpostError
 from shardpost.locks import claims, locks
 from shardpost.locks.claims import VersionedText
@@ -78,7 +78,7 @@ def holder(settings: Settings, machine: str, wait: float = 0) -> Iterator[Holder
 
 def objects(settings: Settings, *names: str) -> Objects:
     """Put objects where those processes delete them."""
-    there = open_objects(installed(settings).tables, ALERTS.path)
+    there = installed(settings).tables.objects(ALERTS.path)
     for name in names:
         there.put(name, b"")
     return there
@@ -154,7 +154,7 @@ def test_a_store_that_does_not_answer_for_a_while_costs_no_lock(
 
 def test_of_many_at_once_one_holds_it(settings: Settings) -> None:
     """Each reads a number and writes the next one, which without a lock would lose some."""
-    number = open_objects(installed(settings).tables, "number")
+    number = installed(settings).tables.objects("number")
 
     def add(_: int) -> bool:
         try:
@@ -172,5 +172,5 @@ def test_of_many_at_once_one_holds_it(settings: Settings) -> None:
     last = number.get("it")
     assert last
     assert (done, last.content) == (24, b"24")
-    version = VersionedText(open_objects(installed(settings).tables), "_locks/it").read()
+    version = VersionedText(installed(settings).tables.objects(), "_locks/it").read()
     assert claims.holder_of(version) is None

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pytest
 
 from shardpost.delta import object_store as module
-from shardpost.delta import parquet_files, storage, table_log
-from shardpost.delta.object_store import open_objects, require_answering, require_conditional_put
+from shardpost.delta import parquet_files, storage, stored_files, table_log
 from shardpost.delta.query import rows, table_errors
 from shardpost.delta.table import Table, columns
 from shardpost.delta.table_log import VersionExistsError
@@ -40,7 +39,7 @@ def at(store: ObjectStore, tmp_path: Path) -> Settings:
 def test_of_many_who_put_a_key_that_is_absent_one_wins_and_the_others_are_told(
     at: Settings,
 ) -> None:
-    claims = open_objects(installed(at).tables, "_locks", "a name")
+    claims = installed(at).tables.objects("_locks", "a name")
     contents = [f"writer {number}".encode() for number in range(8)]
     with ThreadPoolExecutor(len(contents)) as pool:
         won = [*pool.map(lambda one: claims.put_if_absent("1", one), contents)]
@@ -58,7 +57,7 @@ def test_of_many_who_put_a_key_that_is_absent_one_wins_and_the_others_are_told(
 
 
 def test_of_two_who_commit_a_version_one_wins(at: Settings) -> None:
-    table_log.create(installed(at).tables, TABLE, 1)
+    storage.create(installed(at).tables, TABLE, 1)
 
     def commit(number: int) -> int | None:
         made = parquet_files.write(
@@ -77,7 +76,7 @@ def test_of_two_who_commit_a_version_one_wins(at: Settings) -> None:
 def test_files_are_written_listed_and_deleted_without_anything_left(
     at: Settings, store: ObjectStore
 ) -> None:
-    table_log.create(installed(at).tables, TABLE, 1)
+    storage.create(installed(at).tables, TABLE, 1)
     names = [f"0000000{number}-x/{number}.parquet" for number in range(3)]
     made = [
         parquet_files.write(installed(at).tables, TABLE, pa.table({"n": [1, 2]}), name)
@@ -87,19 +86,19 @@ def test_files_are_written_listed_and_deleted_without_anything_left(
     copied = parquet_files.copy(installed(at).tables, TABLE, names, TABLE, "00000009-y")
     assert [action.path for action in copied] == [f"00000009-y/copy-0000{n}.parquet" for n in "012"]
     assert [action.size for action in copied] == [action.size for action in made]
-    listed = storage.data_files(
+    listed = stored_files.data_files(
         installed(at).tables, TABLE, lambda path: path.startswith("00000009")
     )
     assert sorted(file.path for file in listed) == names
     parquet_files.delete(
         installed(at).tables, TABLE, ["00000009-y/copy-00000.parquet", "gone.parquet"]
     )
-    storage.remove(installed(at).tables, TABLE, [names[0], "gone.parquet"])
-    left = [file.path for file in storage.stored_files(installed(at).tables, TABLE)]
+    stored_files.remove(installed(at).tables, TABLE, [names[0], "gone.parquet"])
+    left = [file.path for file in stored_files.stored_files(installed(at).tables, TABLE)]
     assert len(left) == 6  # with the two commits
-    storage.delete_folder(installed(at).tables, TABLE, "00000009-y")
-    storage.remove_all(installed(at).tables, TABLE)
-    assert not storage.has_files(installed(at).tables, TABLE)
+    stored_files.delete_folder(installed(at).tables, TABLE, "00000009-y")
+    stored_files.remove_all(installed(at).tables, TABLE)
+    assert not stored_files.has_files(installed(at).tables, TABLE)
     prefix = at.tables_root.rpartition("/")[2]
     assert [path for path in store.paths() if path.startswith(prefix)] == []
 
@@ -136,23 +135,23 @@ def test_a_store_that_never_answers_is_said_to_within_a_bound(
         at = load(environ(home=tmp_path, tables="s3://tables/x") | store_environ(port))
         began = time.monotonic()
         with pytest.raises(ShardpostError, match="it does not answer"):
-            require_answering(installed(at).tables)
+            installed(at).tables.answering()
     assert time.monotonic() - began < 5
 
 
 def test_a_store_that_goes_away_is_told_by_every_library_in_one_line(
     at: Settings, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table_log.create(installed(at).tables, TABLE, 1)
+    storage.create(installed(at).tables, TABLE, 1)
     monkeypatch.setattr(module, "RETRIES", 1)
     gone = at.model_copy(update={"store": store_environ(1)})
-    monkeypatch.setattr(module, "require_answering", lambda settings: module.address(settings))
+    monkeypatch.setattr(module, "require_answer", lambda _: None)
     for ask in (
         lambda: storage.opened(installed(gone).tables, TABLE),
         lambda: storage.exists(installed(gone).tables, TABLE),
-        lambda: storage.stored_files(installed(gone).tables, TABLE),
+        lambda: stored_files.stored_files(installed(gone).tables, TABLE),
         lambda: parquet_files.read(installed(gone).tables, TABLE, "a.parquet"),
-        lambda: open_objects(installed(gone).tables).get("x"),
+        lambda: installed(gone).tables.objects().get("x"),
     ):
         with pytest.raises(ShardpostError, match="it does not answer") as raised, table_errors():
             ask()
@@ -208,11 +207,11 @@ def heedless_store() -> Iterator[int]:
 
 
 def test_a_store_that_lets_several_writers_win_gets_no_tables(at: Settings, tmp_path: Path) -> None:
-    require_conditional_put(installed(at).tables)
+    installed(at).tables.require_conditional_put()
     with heedless_store() as port:
         bad = load(environ(home=tmp_path, tables="s3://tables/x") | store_environ(port))
         with pytest.raises(ShardpostError, match="it would lose commits without a word"):
-            table_log.create(installed(bad).tables, TABLE, 1)
+            storage.create(installed(bad).tables, TABLE, 1)
         [found] = check_store(installed(bad), NOW)
         assert (found.state, "would lose commits" in found.found) == ("error", True)
 
@@ -225,13 +224,13 @@ def test_doctor_asks_the_store_and_no_disk_and_finds_what_is_missing(
     ]
     assert [one.check for one in check_disks(installed(at), NOW)] == ["disk of home"]
     assert not [path for path in store.paths() if "_probes" in path]
-    table_log.create(installed(at).tables, TABLE, 1)
+    storage.create(installed(at).tables, TABLE, 1)
     made = parquet_files.write(
         installed(at).tables, TABLE, pa.table({"n": [1]}), "00000001-x/a.parquet"
     )
     table_log.commit(installed(at).tables, TABLE, 0, [made])
     assert table_problem(installed(at).tables, TABLE, 1) is None
-    storage.delete(installed(at).tables, TABLE, ["00000001-x/a.parquet"])
+    stored_files.delete(installed(at).tables, TABLE, ["00000001-x/a.parquet"])
     assert (
         table_problem(installed(at).tables, TABLE, 1)
         == f"{at.tables_root}/grown.2/00000001-x/a.parquet is missing"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from shardpost.delta import snapshots, table_log
+from shardpost.delta import snapshots, storage
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.embedded import broker
@@ -61,7 +61,7 @@ def held(settings: Settings, number: int, holders: dict[str, pa.Array]) -> Snaps
             "shard": pa.array([0] * count, pa.int32()),
         }
     )
-    made = table_log.opened(installed(settings).tables, SHARE_HOLDERS)
+    made = storage.writable(installed(settings).tables, SHARE_HOLDERS)
     write_deltalake(made, table.cast(arrow_schema(SHARE_HOLDERS)), mode="overwrite")
     return snapshot(number, {SHARE_HOLDERS.name: made.version()})
 

@@ -10,7 +10,7 @@ from confluent_kafka.cimpl import NewPartitions
 from hypothesis import HealthCheck, Phase, example, given, strategies
 from hypothesis import settings as example_settings
 
-from shardpost.delta import parquet_files, snapshots, table_log
+from shardpost.delta import parquet_files, snapshots, storage
 from shardpost.delta.query import rows
 from shardpost.delta.snapshot import NEVER
 from shardpost.delta.storage import path_of
@@ -228,7 +228,7 @@ def test_an_aborted_transaction_is_not_read_and_its_offsets_stop_nothing(stream:
     with planned_for(0):
         stream.compact()
     # A partition was read by several tasks, whose ranges begin and end anywhere in transactions.
-    files = table_log.sizes(installed(settings).tables, POSITION_EVENTS, None)
+    files = storage.sizes(installed(settings).tables, POSITION_EVENTS, None)
     assert len(files) > settings.partitions
 
     # Offsets that hold nothing but a marker: the next run reads them and finds no change.
@@ -357,7 +357,7 @@ def test_another_country_counts_from_the_next_run_on(
 
 
 def files_of(settings: Settings, table: Table) -> dict[str, int]:
-    return table_log.sizes(
+    return storage.sizes(
         installed(settings).tables,
         table,
         snapshots.current(installed(settings).tables).tables[table.name],

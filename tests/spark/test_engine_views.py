@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from shardpost.delta import snapshots, table_log
+from shardpost.delta import snapshots, storage
 from shardpost.holders import compaction
 from shardpost.holders.engine_views import AGAIN, Engine
 from shardpost.holders.model.view_tables import POSITIONS, SHARE_HOLDERS, FoldingRule
@@ -103,7 +103,7 @@ def test_views_have_what_the_tables_have_until_a_swap_and_then_say_so(
         run(settings)
     for table in (POSITIONS, SHARE_HOLDERS):  # folded, and left ahead of the snapshot
         committed = snapshots.current(installed(settings).tables).tables[table.name]
-        assert (table_log.newest_version(installed(settings).tables, table) or 0) > committed
+        assert (storage.newest_version(installed(settings).tables, table) or 0) > committed
     with delta_reader(settings) as ask:
         hold(settings, first, layered)
         hold(settings, printed(settings), ask=ask)

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from shardpost.delta import snapshots, table_log
+from shardpost.delta import snapshots, storage
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import OpenedTables, at_snapshot, rows
 from shardpost.delta.table import LayeredVersion, Table, Version, text_literal
@@ -148,7 +148,7 @@ def some_history(seed: int) -> Batch:
 
 def give(spark: SparkSession, at: Settings) -> None:
     for table in as_of.RELATIONS:
-        version = table_log.newest_version(installed(at).tables, table)
+        version = storage.newest_version(installed(at).tables, table)
         assert version is not None
         read(spark, installed(at).tables, table, version).createOrReplaceTempView(table.name)
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import SparkSession
 
-from shardpost.delta import snapshots, table_log
+from shardpost.delta import snapshots, storage, table_log
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.holders.model.view_tables import POSITION_EVENTS, SHARE_HOLDERS
 from shardpost.holders.position_history import explanation
@@ -35,7 +35,7 @@ FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 def test_how_many_are_null_is_known_of_values_of_any_length(
     spark: SparkSession, settings: Settings
 ) -> None:
-    table_log.create(installed(settings).tables, SHARE_HOLDERS, 30)
+    storage.create(installed(settings).tables, SHARE_HOLDERS, 30)
     holders = spark.createDataFrame([(LONG, ["1"], 1, 0), (None, [LONG], 1, 0)], SHARE_HOLDERS.ddl)
     written = delta_files.write(installed(settings).tables, SHARE_HOLDERS, holders, "new")
     assert written.non_null("client") == 1

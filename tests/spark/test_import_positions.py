@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from shardpost.delta import snapshots, storage
+from shardpost.delta import snapshots, stored_files
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITIONS
@@ -420,7 +420,7 @@ def test_an_applied_import_is_done_although_its_list_cannot_be_deleted(
     fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings, path = ten(fresh()), csv_of(tmp_path / "list.csv", TEN[1:])
-    delete, calls = storage.delete_folder, []
+    delete, calls = stored_files.delete_folder, []
 
     def failing(*of: Any) -> None:
         calls.append(of)
@@ -428,10 +428,10 @@ def test_an_applied_import_is_done_although_its_list_cannot_be_deleted(
             raise ShardpostError("object store b: it does not answer")
         delete(*of)
 
-    monkeypatch.setattr(storage, "delete_folder", failing)
+    monkeypatch.setattr(stored_files, "delete_folder", failing)
     result = run_import(settings, path, max_closed=1.0)
     assert (result["applied"], result["closed"], len(calls)) == (True, 1, 2)
     assert "not cleaned up after the comparison: object store b: it does not" in caplog.text
     assert decided(settings) == [result["import_id"]]
     assert run_import(settings, path)["applied_before"]
-    assert storage.folder_names(installed(settings).tables, LISTED) == []
+    assert stored_files.folder_names(installed(settings).tables, LISTED) == []

@@ -10,7 +10,7 @@ import pytest
 from deltalake import write_deltalake
 
 from shardpost.checkout import CHECKOUT
-from shardpost.delta import table_log
+from shardpost.delta import storage
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.maintenance import removable_files
@@ -127,7 +127,7 @@ def peak_of_records(home: Path, clients: int) -> int:
             "shard": pa.array([0] * clients, pa.int32()),
         }
     )
-    made = table_log.opened(installed(settings).tables, SHARE_HOLDERS)
+    made = storage.writable(installed(settings).tables, SHARE_HOLDERS)
     write_deltalake(made, table.cast(arrow_schema(SHARE_HOLDERS)), mode="append")
     count, mebibytes = map(int, said(RECORDS, home).split())
     assert count == clients

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from shardpost import tables
-from shardpost.delta import parquet_files, row_files, snapshots, table_log
+from shardpost.delta import parquet_files, row_files, snapshots, storage
 from shardpost.delta.query import rows, version_at
 from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table
@@ -96,7 +96,7 @@ def test_histories_of_many_compactions_are_few_files(
     for table in (POSITION_EVENTS, REJECTED_RECORDS):
         newest = snapshots.current(installed(settings).tables).tables[table.name]
         # Of each run two at most, for the two cores.
-        assert len(table_log.sizes(installed(settings).tables, table, newest)) <= 4
+        assert len(storage.sizes(installed(settings).tables, table, newest)) <= 4
         _all_readers_agree(settings, table)
     numbers = range(1, len(explained) + 1)
     at_each = [tables.explain("client0", snapshot=n, settings=settings) for n in numbers]

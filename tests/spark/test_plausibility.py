@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from shardpost.delta import snapshots
-from shardpost.holders.model.plausibility import CollapseError
+from shardpost.holders.plausibility import CollapseError
 from shardpost.settings import Settings
 from shardpost.watch.sources import collect_snapshot
 from shardpost.weekly_email.email_job import EmailRequest, Mode

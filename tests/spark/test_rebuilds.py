@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.decisions import decisions_topic
-from shardpost.delta import snapshots, table_log
+from shardpost.delta import snapshots, storage
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders import pruned_histories
@@ -283,7 +283,7 @@ def sizes(settings: Settings) -> list[int]:
     snapshot = snapshots.current(installed(settings).tables)
     version = snapshot.tables[POSITION_EVENTS.name]
     return sorted(
-        table_log.sizes(
+        storage.sizes(
             installed(settings).tables, snapshot.located(POSITION_EVENTS), version
         ).values()
     )

@@ -24,7 +24,7 @@ from shardpost.dead_letters.sweep import sweep_dead_letters
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, for_a_person
 from shardpost.delta import parquet_files, table_log
 from shardpost.delta.query import rows
-from shardpost.delta.table_log import newest_version
+from shardpost.delta.storage import newest_version
 from shardpost.errors import ShardpostError
 from shardpost.kafka import offsets
 from shardpost.kafka.records import Outgoing

@@ -5,9 +5,9 @@ They are written, committed and swapped in the order in which a rebuild does it.
 
 from dataclasses import dataclass, replace
 
-from shardpost.delta import parquet_files, snapshots, table_log
-from shardpost.delta.object_store import Tables
+from shardpost.delta import parquet_files, snapshots, storage, table_log
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import Tables
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.table_commits import restore_table
 from shardpost.rebuilds import registry
@@ -106,7 +106,7 @@ class AgedRebuilds:
             table, source = view.located(declared), of.located(declared)
             version = restore_table(installed(settings).tables, declared, view)
             folder = f"{version + 1:08d}-copy{self._writes}"
-            there = table_log.sizes(installed(settings).tables, source, of.tables[table.name])
+            there = storage.sizes(installed(settings).tables, source, of.tables[table.name])
             parts = [
                 part
                 for path in there
@@ -117,7 +117,7 @@ class AgedRebuilds:
             )
             if crash == "files":
                 continue
-            old = table_log.sizes(installed(settings).tables, table, version)
+            old = storage.sizes(installed(settings).tables, table, version)
             added = [made] if made else []
             versions[table.name] = table_log.commit(
                 installed(settings).tables, table, version, added, old

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from shardpost.delta import parquet_files, snapshots, table_log
+from shardpost.delta import parquet_files, snapshots, storage, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import OpenedTables, at_snapshot
 from shardpost.delta.snapshot import Counts, Snapshot
@@ -109,7 +109,7 @@ class AgedTables:
                 added += merged
             else:
                 known = self._files.get((table.path, version))
-                old = known or [*table_log.sizes(installed(self.settings).tables, table, version)]
+                old = known or [*storage.sizes(installed(self.settings).tables, table, version)]
             versions[table.name] = table_log.commit(
                 installed(self.settings).tables, table, version, added, old
             )
@@ -251,7 +251,7 @@ def needed_files(settings: Settings) -> set[Path]:
     return {
         folder_of(settings, table) / path
         for table, version in versions
-        for path in table_log.sizes(installed(settings).tables, table, version)
+        for path in storage.sizes(installed(settings).tables, table, version)
     }
 
 

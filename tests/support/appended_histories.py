@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardpost.delta import parquet_files, snapshots, table_log
+from shardpost.delta import parquet_files, snapshots, storage, table_log
 from shardpost.delta.query import OpenedTables, at_snapshot
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
@@ -93,7 +93,7 @@ class AppendedHistories:
     ) -> None:
         version = versions[table.name]
         folder = f"{version + 1:08d}-run{next(self._runs)}"
-        old = table_log.sizes(installed(self.settings).tables, table, version) if replacing else ()
+        old = storage.sizes(installed(self.settings).tables, table, version) if replacing else ()
         added = []
         if found:
             data = arrow(table, found)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyarrow import parquet
 
-from shardpost.delta import parquet_files, snapshots, table_log
+from shardpost.delta import parquet_files, snapshots, storage, table_log
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
@@ -82,7 +82,7 @@ def write(settings: Settings, *, folded: bool, older: bool = False) -> Snapshot:
     With `older` their logs have bounds of contacts, and escapes, as an older release wrote them.
     """
     for table in VIEW:
-        table_log.create(installed(settings).tables, table, 90)
+        storage.create(installed(settings).tables, table, 90)
     versions = {table.name: 0 for table in VIEW}
 
     def append(table: Table, files: list[list[Row]], *, fold: bool = False) -> None:
@@ -97,7 +97,7 @@ def write(settings: Settings, *, folded: bool, older: bool = False) -> Snapshot:
         ]
         if older:
             made = [replace(one, stats=json.dumps(json.loads(one.stats))) for one in made]
-        old = table_log.sizes(installed(settings).tables, table, version) if fold else ()
+        old = storage.sizes(installed(settings).tables, table, version) if fold else ()
         versions[table.name] = table_log.commit(
             installed(settings).tables, table, version, made, old
         )

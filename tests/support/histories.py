@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from shardpost.delta import snapshots, table_log
+from shardpost.delta import snapshots, storage
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import OpenedTables
 from shardpost.delta.snapshot import Counts, Snapshot
@@ -255,7 +255,7 @@ def snapshot(number: int, versions: Mapping[str, int]) -> Snapshot:
 
 def overwrite(settings: Settings, table: Table, found: list[dict[str, Any]]) -> int:
     """Replace a table's rows; return its new version."""
-    made = table_log.opened(installed(settings).tables, table)
+    made = storage.writable(installed(settings).tables, table)
     write_deltalake(made, arrow(table, found), mode="overwrite")
     return made.version()
 

@@ -11,7 +11,7 @@ import sys
 import click
 
 from shardpost.alerts.model.alert import ALERTS
-from shardpost.delta import storage
+from shardpost.delta import stored_files
 from shardpost.errors import ShardpostError
 from shardpost.locks import claims, locks, process_identity
 from shardpost.settings import load
@@ -30,7 +30,7 @@ def main(name: str, wait: str, lease: str, machine: str) -> None:
         ):
             click.echo("held")
             for line in sys.stdin:
-                storage.delete(installed(settings).tables, ALERTS, [line.strip()])
+                stored_files.delete(installed(settings).tables, ALERTS, [line.strip()])
                 click.echo(f"deleted {line.strip()}")
         click.echo("released")
     except ShardpostError as error:

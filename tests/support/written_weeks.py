@@ -9,7 +9,7 @@ from typing import Any
 
 from pyarrow import parquet
 
-from shardpost.delta import file_statistics, snapshots, table_log
+from shardpost.delta import file_statistics, snapshots, storage, table_log
 from shardpost.holders.model import view_tables
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
@@ -135,7 +135,7 @@ def frozen_row(settings: Settings, week: IsoWeek) -> FrozenWeek:
 def _write_audience(settings: Settings, audience: str, rows: Sequence[dict[str, Any]]) -> None:
     """Write files as a freeze does, one for each shard."""
     tables, table = installed(settings).tables, audience_table(audience)
-    version, folder = table_log.opened(tables, table).version(), "frozen"
+    version, folder = storage.writable(tables, table).version(), "frozen"
     for shard in sorted({row["shard"] for row in rows}):
         path = folder_of(settings, table) / folder / f"group={shard}"
         path.mkdir(parents=True)

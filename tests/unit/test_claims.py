@@ -14,8 +14,8 @@ from typing import NoReturn, TypeVar
 
 import pytest
 
-from shardpost.delta import storage, table_log
-from shardpost.delta.object_store import Objects, StoredObject, open_objects
+from shardpost.delta import storage, stored_files, table_log
+from shardpost.delta.object_store import Objects, StoredObject
 from shardpost.errors import ShardpostError
 from shardpost.locks import claims, locks
 from shardpost.locks.claims import RELIED_ON, Claim, LostLockError, Version, VersionedText
@@ -48,7 +48,7 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
 
 
 def text(settings: Settings, name: str = "it") -> VersionedText:
-    return VersionedText(open_objects(installed(settings).tables), f"{locks.FOLDER}/{name}")
+    return VersionedText(installed(settings).tables.objects(), f"{locks.FOLDER}/{name}")
 
 
 def claim_of_another(settings: Settings, name: str = "it", **known: object) -> None:
@@ -74,7 +74,7 @@ def test_of_several_writers_one_writes_the_next_version(settings: Settings) -> N
     # One that was followed at once by another may count as not written, and is written again.
     assert 80 <= int((last.text or "").split()[0]) == last.number
     assert (
-        len(open_objects(installed(settings).tables).names(locks.FOLDER)) == 1
+        len(installed(settings).tables.objects().names(locks.FOLDER)) == 1
     )  # older versions are removed
 
 
@@ -358,10 +358,10 @@ def test_locks_of_a_run_that_died_on_another_machine_are_free_after_one_lease(
         assert {lock.name for lock in holders(installed(settings).files, "mail-")} == {*names}
     assert not holders(installed(settings).files)
     remove_free(installed(settings).files, "mail-", datetime.now(UTC) - timedelta(days=1))
-    assert len(open_objects(installed(settings).tables).names(locks.FOLDER)) == 8
+    assert len(installed(settings).tables.objects().names(locks.FOLDER)) == 8
     claim_of_another(settings, "mail-3")
     remove_free(installed(settings).files, "mail-", datetime.now(UTC) + timedelta(days=1))
-    [left] = open_objects(installed(settings).tables).names(locks.FOLDER)
+    [left] = installed(settings).tables.objects().names(locks.FOLDER)
     assert left.startswith("_locks/mail-3/")
     said = "mail-0: not renewed for 2 s by the other (host b, pid 7, since 2026-11-23 08:00:00 UTC"
     assert said in caplog.text
@@ -385,9 +385,9 @@ def test_a_run_that_lost_its_lock_deletes_nothing_and_commits_nothing(
 ) -> None:
     here = Settings(home=tmp_path / "here")  # deltalake writes to no store in memory
     table_log.append(installed(here).tables, LEDGER_MARKS, lambda: MARK)
-    version = table_log.newest_version(installed(here).tables, LEDGER_MARKS)
+    version = storage.newest_version(installed(here).tables, LEDGER_MARKS)
     assert version is not None
-    objects = open_objects(installed(settings).tables)
+    objects = installed(settings).tables.objects()
     objects.put("old", b"")
     claim, at = a_claim(settings)
     for tables in (installed(settings).tables, installed(here).tables):
@@ -395,8 +395,8 @@ def test_a_run_that_lost_its_lock_deletes_nothing_and_commits_nothing(
     claim_of_another(settings)
     at.now = 31
     for write in (
-        lambda: storage.delete(installed(settings).tables, LEDGER_MARKS, ["old"]),
-        lambda: storage.delete_folder(installed(settings).tables, LEDGER_MARKS),
+        lambda: stored_files.delete(installed(settings).tables, LEDGER_MARKS, ["old"]),
+        lambda: stored_files.delete_folder(installed(settings).tables, LEDGER_MARKS),
         lambda: table_log.append(installed(here).tables, LEDGER_MARKS, lambda: MARK),
         lambda: table_log.restore(installed(here).tables, LEDGER_MARKS, version),
         lambda: table_log.commit(installed(here).tables, LEDGER_MARKS, version, (), (), {"it": 1}),
@@ -404,7 +404,7 @@ def test_a_run_that_lost_its_lock_deletes_nothing_and_commits_nothing(
         with pytest.raises(LostLockError, match="commits nothing more"):
             write()
     assert "old" in objects.names()
-    assert table_log.newest_version(installed(here).tables, LEDGER_MARKS) == version
+    assert storage.newest_version(installed(here).tables, LEDGER_MARKS) == version
 
 
 def test_a_lock_that_is_lost_in_its_block_is_said_once_and_stops_others_no_longer(

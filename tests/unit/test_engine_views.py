@@ -11,7 +11,7 @@ import sqlglot
 from hypothesis import given
 from hypothesis import settings as example_settings
 
-from shardpost.delta import snapshots, table_log
+from shardpost.delta import snapshots, storage
 from shardpost.holders.engine_views import AGAIN, Engine
 from shardpost.holders.model.view_tables import CLIENTS, POSITIONS, REJECTED_RECORDS, VIEW
 from shardpost.maintenance.stored_tables import TABLES
@@ -129,7 +129,7 @@ def test_a_path_with_a_quote_is_quoted(tmp_path: Path) -> None:
 
 def test_no_table_is_made_with_deletion_vectors(settings: Settings) -> None:
     for table in TABLES:
-        opened = table_log.opened(installed(settings).tables, table)
+        opened = storage.writable(installed(settings).tables, table)
         features = opened.protocol().reader_features or [], opened.protocol().writer_features or []
         assert "deletionVectors" not in {*features[0], *features[1]}
         overwrite(settings, table, [])

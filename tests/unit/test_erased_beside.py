@@ -7,7 +7,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from shardpost.delta import rewritten_files, snapshots, table_log
+from shardpost.delta import rewritten_files, snapshots, storage, table_log
 from shardpost.delta.snapshot import GRACE, Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders import table_commits
@@ -170,7 +170,7 @@ def test_tables_in_use_are_kept_as_they_were_swapped_until_the_rebuild_is_droppe
         compare_open(installed(at).tables, installed(at).kafka, datetime.now(UTC)),
         snapshots.current(installed(at).tables),
     )
-    files = table_log.sizes(installed(at).tables, last.located(CLIENTS), last.tables[CLIENTS.name])
+    files = storage.sizes(installed(at).tables, last.located(CLIENTS), last.tables[CLIENTS.name])
     table_commits.commit_rewritten(
         installed(at).tables, last, {CLIENTS: dict.fromkeys(files, as_it_is)}, AT
     )
@@ -222,7 +222,7 @@ def test_what_only_older_snapshots_have_in_other_folders_goes_too(
     versions = dict(found.candidate.tables)
     for table in OF_CONTACTS:
         there, version = found.candidate.located(table), versions[table.name]
-        files = table_log.sizes(installed(at).tables, there, version)
+        files = storage.sizes(installed(at).tables, there, version)
         versions[table.name] = table_log.commit(installed(at).tables, there, version, [], files)
     registry.update(
         installed(at).tables, replace(found, candidate=replace(found.candidate, tables=versions))

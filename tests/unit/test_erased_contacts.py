@@ -9,7 +9,7 @@ import pytest
 
 from shardpost.dead_letters import removal
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
-from shardpost.delta import rewritten_files, snapshots, table_log
+from shardpost.delta import rewritten_files, snapshots, storage
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import GRACE
 from shardpost.delta.table import Table
@@ -142,14 +142,14 @@ def test_its_contact_goes_and_all_else_stays(at: Settings) -> None:
 
 def test_only_files_that_have_it_are_written_anew(at: Settings) -> None:
     before = {
-        t: table_log.sizes(
+        t: storage.sizes(
             installed(at).tables, t, snapshots.current(installed(at).tables).tables[t.name]
         )
         for t in OF_CONTACTS
     }
     erased(at)
     after = {
-        t: table_log.sizes(
+        t: storage.sizes(
             installed(at).tables, t, snapshots.current(installed(at).tables).tables[t.name]
         )
         for t in OF_CONTACTS

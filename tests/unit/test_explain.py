@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies
 
-from shardpost.delta import parquet_files, snapshots, table_log
+from shardpost.delta import parquet_files, snapshots, storage, table_log
 from shardpost.delta.query import OpenedTables, at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import text_literal
@@ -258,7 +258,7 @@ def merged(world: AppendedHistories) -> Snapshot:
     """Return the newest snapshot with one file in the place of all of its history."""
     at, last = world.settings, snapshots.current(installed(world.settings).tables)
     version = last.tables[POSITION_EVENTS.name]
-    old = [*table_log.sizes(installed(at).tables, POSITION_EVENTS, version)]
+    old = [*storage.sizes(installed(at).tables, POSITION_EVENTS, version)]
     made = parquet_files.merge(
         installed(at).tables, POSITION_EVENTS, old, f"{version + 1:08d}-merged/a.parquet"
     )

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from deltalake.transaction import AddAction
 
-from shardpost.delta import storage, table_log
+from shardpost.delta import storage, stored_files, table_log
 from shardpost.delta.table import Table, columns
 from shardpost.errors import ShardpostError
 from shardpost.maintenance.model.plan import NeededFiles, unneeded_entries
@@ -27,13 +27,13 @@ LATER = datetime.now(UTC) + timedelta(days=1)
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    table_log.create(installed(settings).tables, TABLE, 30)
+    storage.create(installed(settings).tables, TABLE, 30)
     return settings
 
 
 def grow(settings: Settings, versions: int) -> int:
     """Commit versions, each with one file more, some of them removed later."""
-    before = table_log.newest_version(installed(settings).tables, TABLE) or 0
+    before = storage.newest_version(installed(settings).tables, TABLE) or 0
     for version in range(before, before + versions):
         stats = json.dumps({"numRecords": 1})
         added = [AddAction(f"{version + 1:08d}-a/f.parquet", 1, {}, 1, True, stats)]
@@ -44,11 +44,11 @@ def grow(settings: Settings, versions: int) -> int:
 
 def paths(settings: Settings, version: int | None = None) -> set[str]:
     table = storage.opened(installed(settings).tables, TABLE, version)
-    return set(table_log.sizes(installed(settings).tables, TABLE, table.version()))
+    return set(storage.sizes(installed(settings).tables, TABLE, table.version()))
 
 
 def log(settings: Settings) -> set[str]:
-    return {file.path for file in storage.stored_files(installed(settings).tables, TABLE)}
+    return {file.path for file in stored_files.stored_files(installed(settings).tables, TABLE)}
 
 
 @pytest.mark.parametrize("seed", drawn(range(8)))
@@ -65,10 +65,10 @@ def test_every_kept_version_opens_at_every_moment(settings: Settings, seed: int)
         )
         expected = {version: paths(settings, version) for version in {*kept, newest}}
         gone = unneeded_entries(
-            storage.stored_files(installed(settings).tables, TABLE), kept, LATER
+            stored_files.stored_files(installed(settings).tables, TABLE), kept, LATER
         )
         for file in gone:
-            storage.remove(installed(settings).tables, TABLE, [file.path])
+            stored_files.remove(installed(settings).tables, TABLE, [file.path])
             if random.random() < 0.2:
                 assert paths(settings) == expected[newest]
         assert {version: paths(settings, version) for version in expected} == expected
@@ -89,7 +89,7 @@ def _readable(settings: Settings, versions: set[int]) -> set[int]:
 
 def test_a_checkpoint_that_a_reader_may_not_have_seen_is_not_relied_on(settings: Settings) -> None:
     grow(settings, 35)
-    files = storage.stored_files(installed(settings).tables, TABLE)
+    files = stored_files.stored_files(installed(settings).tables, TABLE)
     [newest] = [file for file in files if "29.checkpoint" in file.path]
     older = [  # a store's times are of whole seconds
         replace(file, at=file.at - timedelta(seconds=1)) for file in files if file is not newest
@@ -101,9 +101,9 @@ def test_a_checkpoint_that_a_reader_may_not_have_seen_is_not_relied_on(settings:
 
 def test_the_next_commits_go_on_after_what_was_removed(settings: Settings) -> None:
     newest = grow(settings, 40)
-    files = storage.stored_files(installed(settings).tables, TABLE)
+    files = stored_files.stored_files(installed(settings).tables, TABLE)
     gone = unneeded_entries(files, [], LATER)
-    storage.remove(installed(settings).tables, TABLE, [file.path for file in gone])
+    stored_files.remove(installed(settings).tables, TABLE, [file.path for file in gone])
     assert len(log(settings)) <= 5
     assert grow(settings, 15) == newest + 15
     assert len(paths(settings)) == 5
@@ -115,16 +115,16 @@ GROWN = Table("grown", columns("n BIGINT"))
 def grow_at_random(settings: Settings, random: Random, versions: int) -> None:
     """Add, remove, add again and restore; every tenth version has a checkpoint."""
     gone: set[str] = set()
-    table_log.create(installed(settings).tables, GROWN, 1)
+    storage.create(installed(settings).tables, GROWN, 1)
     for _ in range(versions):
-        version = table_log.newest_version(installed(settings).tables, GROWN)
+        version = storage.newest_version(installed(settings).tables, GROWN)
         assert version is not None
         if version and random.random() < 0.1:
             table_log.restore(
                 installed(settings).tables, GROWN, random.randint(max(0, version - 15), version - 1)
             )
             continue
-        there = sorted(table_log.sizes(installed(settings).tables, GROWN, version))
+        there = sorted(storage.sizes(installed(settings).tables, GROWN, version))
         old = random.sample(there, random.randint(0, min(3, len(there))))
         not_there = sorted(gone - {*there})
         again = random.sample(not_there, min(len(not_there), random.choice([0, 0, 1])))
@@ -143,7 +143,7 @@ def one_by_one(settings: Settings, versions: list[int]) -> set[str]:
     return {
         path
         for version in versions
-        for path in table_log.sizes(installed(settings).tables, GROWN, version)
+        for path in storage.sizes(installed(settings).tables, GROWN, version)
     }
 
 
@@ -151,7 +151,7 @@ def found(settings: Settings, versions: list[int]) -> set[str]:
     return needed_paths(
         installed(settings).tables,
         GROWN,
-        storage.stored_files(installed(settings).tables, GROWN),
+        stored_files.stored_files(installed(settings).tables, GROWN),
         versions,
     )
 
@@ -160,7 +160,7 @@ def found(settings: Settings, versions: list[int]) -> set[str]:
 def test_any_versions_of_any_history(settings: Settings, seed: int) -> None:
     random = Random(seed)  # noqa: S311
     grow_at_random(settings, random, 45)
-    newest = table_log.newest_version(installed(settings).tables, GROWN)
+    newest = storage.newest_version(installed(settings).tables, GROWN)
     assert newest is not None
     for count in (0, 1, 2, 5, 20, newest + 1):
         versions = random.sample(range(newest + 1), count)
@@ -173,7 +173,7 @@ def test_a_log_of_which_the_maintenance_has_left_what_is_kept(
 ) -> None:
     random = Random(seed)  # noqa: S311
     grow_at_random(settings, random, 45)
-    newest = table_log.newest_version(installed(settings).tables, GROWN)
+    newest = storage.newest_version(installed(settings).tables, GROWN)
     assert newest is not None
     log = Path(folder_of(settings, GROWN), "_delta_log")
     checkpoints = {int(file.name[:20]): file for file in log.glob("*.checkpoint.parquet")}
@@ -206,7 +206,7 @@ def test_a_log_that_says_another_thing_than_the_opened_table_is_not_trusted(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grow_at_random(settings, Random(1), 3)  # noqa: S311
-    monkeypatch.setattr(table_log, "sizes_of", lambda _: {"another.parquet": 1})
+    monkeypatch.setattr(storage, "sizes_of", lambda _: {"another.parquet": 1})
     with pytest.raises(ShardpostError, match=r"the log has .* for version 3"):
         found(settings, [3])
 
@@ -216,7 +216,7 @@ def test_a_version_that_was_opened_is_not_opened_again_and_is_taken_for_no_other
 ) -> None:
     grow_at_random(settings, Random(1), 12)  # noqa: S311
     files, newest = (
-        storage.stored_files(installed(settings).tables, GROWN),
+        stored_files.stored_files(installed(settings).tables, GROWN),
         storage.opened(installed(settings).tables, GROWN),
     )
     for versions in ([3, 7], [3, newest.version()]):

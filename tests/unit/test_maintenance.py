@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 
 from shardpost import tables
-from shardpost.delta import parquet_files, snapshots, storage, table_log
+from shardpost.delta import parquet_files, snapshots, storage, stored_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import rows
 from shardpost.delta.snapshot import GRACE, Snapshot, kept_snapshots
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders import publishing, rejected_letters
@@ -204,7 +204,7 @@ def test_broken_off_between_any_two_steps_it_has_only_kept_too_much(
 def test_broken_off_while_it_removes_files_all_is_readable(
     old: AgedTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = storage.remove
+    own = stored_files.remove
     for left in some((0, 1, 7)):
         removed = itertools.count()
 
@@ -215,7 +215,7 @@ def test_broken_off_while_it_removes_files_all_is_readable(
                 own(tables, table, [path])
 
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "remove", remove)
+            patch.setattr(stored_files, "remove", remove)
             with pytest.raises(KeyboardInterrupt):
                 maintain(installed(old.settings), old.now)
         old.require_all_kept()
@@ -252,7 +252,7 @@ def test_an_audience_that_is_being_frozen_stays(aged: AgedTables) -> None:
 
     def written(week: str, *, is_running: bool = False) -> Path:
         at, table = installed(settings).tables, audience_table(week)
-        table_log.create(at, table, 1)
+        storage.create(at, table, 1)
         data = pa.Table.from_pylist([{"client": week, "week": week}], arrow_schema(table))
         action = parquet_files.write(at, table, data, "1/group=0/a.parquet")
         if not is_running:
@@ -284,7 +284,7 @@ def test_what_was_never_committed_of_an_audience_goes_a_day_before_the_last_free
     settings = aged.settings
     aged.compact()
     at, table = installed(settings).tables, audience_table("2026-W01")
-    table_log.create(at, table, 1)
+    storage.create(at, table, 1)
     data = pa.Table.from_pylist([{"client": "c", "week": "2026-W01"}], arrow_schema(table))
     paths = [f"{name}/group=0/a.parquet" for name in ("frozen", "killed")]
     frozen, _ = [parquet_files.write(at, table, data, path) for path in paths]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from shardpost.delta import parquet_files, snapshots, table_log
+from shardpost.delta import parquet_files, snapshots, storage
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
@@ -92,7 +92,7 @@ def test_random_histories_with_prunings_and_maintenance_between_any_two_runs(
             assert read <= aged.require_all_kept()
     assert pruned or not is_pruned
     for table in VIEW:
-        assert table_log.newest_version(installed(aged.settings).tables, table) is not None
+        assert storage.newest_version(installed(aged.settings).tables, table) is not None
     aged.compact()
     aged.require_all_kept()
     *kept, newest = snapshots.list_all(installed(aged.settings).tables)
@@ -174,7 +174,7 @@ def needed(settings: Settings) -> set[str]:
     return {
         path
         for one in versions
-        for path in table_log.sizes(installed(settings).tables, POSITION_EVENTS, one)
+        for path in storage.sizes(installed(settings).tables, POSITION_EVENTS, one)
     }
 
 

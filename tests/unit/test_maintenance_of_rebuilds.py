@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from shardpost.delta import snapshots, table_log
-from shardpost.delta.object_store import Tables
-from shardpost.delta.storage import stored_files
+from shardpost.delta import snapshots, storage
+from shardpost.delta.storage import Tables
+from shardpost.delta.stored_files import stored_files
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS, VIEW
@@ -66,7 +66,7 @@ def needed_files(settings: Settings, table: Table) -> set[str]:
     """Return the files of a table that snapshots name, all in one folder."""
     found = snapshots.list_all(installed(settings).tables)
     sizes = (
-        table_log.sizes(installed(settings).tables, one.located(table), one.tables[table.name])
+        storage.sizes(installed(settings).tables, one.located(table), one.tables[table.name])
         for one in found
     )
     return {path for files in sizes for path in files}

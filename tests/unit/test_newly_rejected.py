@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, example, given, strategies
 from hypothesis import settings as example_settings
 
-from shardpost.delta import rewritten_files, snapshots, table_log
+from shardpost.delta import rewritten_files, snapshots, storage
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.storage import path_of
@@ -95,7 +95,7 @@ class World:
             path_of(installation.tables, table),
             view.tables[REJECTED_RECORDS.name],
         )
-        if (newest := table_log.opened(installation.tables, table)).version() != version:
+        if (newest := storage.writable(installation.tables, table)).version() != version:
             newest.restore(version)
         for number in range(view.number + 1, at.number + 1):
             found = self.arrived.get(table.path, {}).get(number, set())
@@ -247,7 +247,7 @@ def test_a_swap_undoes_what_a_run_that_did_not_commit_left_of_shared_tables(worl
     made = snapshots.current(installed(settings).tables)
     assert made.number == last.number + 1
     assert {
-        table.name: table_log.newest_version(installed(settings).tables, made.located(table))
+        table.name: storage.newest_version(installed(settings).tables, made.located(table))
         for table in VIEW
     } == made.tables
     assert rows(installed(settings).tables, "SELECT * FROM positions", {POSITIONS: None}) == []

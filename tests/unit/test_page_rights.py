@@ -15,7 +15,7 @@ from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.dead_letters.model.retry_policy import fingerprint
 from shardpost.delta import snapshots
-from shardpost.holders.model.plausibility import CollapseError
+from shardpost.holders.plausibility import CollapseError
 from shardpost.holders.publishing import publish
 from shardpost.locks.refused_runs import noting
 from shardpost.settings import Settings

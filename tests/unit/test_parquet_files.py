@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardpost.delta import parquet_files, table_log
+from shardpost.delta import parquet_files, storage, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.parquet_files import FILES_PER_TIER, TIER_BYTES, to_merge
 from shardpost.delta.query import rows
@@ -34,15 +34,15 @@ def settings(tmp_path: Path) -> Settings:
 
 def write(settings: Settings, table: Table, folder: str, found: list[dict[str, object]]) -> None:
     """Add rows as one file in a folder, as the next version."""
-    table_log.create(installed(settings).tables, table, 30)
-    version = table_log.newest_version(installed(settings).tables, table) or 0
+    storage.create(installed(settings).tables, table, 30)
+    version = storage.newest_version(installed(settings).tables, table) or 0
     made = pa.Table.from_pylist(found, arrow_schema(table))
     action = parquet_files.write(installed(settings).tables, table, made, f"{folder}/a.parquet")
     table_log.commit(installed(settings).tables, table, version, [action])
 
 
 def merge(settings: Settings, table: Table) -> int:
-    version = table_log.newest_version(installed(settings).tables, table) or 0
+    version = storage.newest_version(installed(settings).tables, table) or 0
     added, removed = parquet_files.merge_small(
         installed(settings).tables, table, version, f"{version + 1:08d}-run"
     )
@@ -87,7 +87,7 @@ def test_a_merged_history_is_sorted_by_key_and_its_pages_have_bounds(settings: S
         installed(settings).tables, "SELECT * FROM position_events", {POSITION_EVENTS: version}
     )
     assert sorted(after, key=str) == sorted(before, key=str)
-    [path] = table_log.sizes(installed(settings).tables, POSITION_EVENTS, version)
+    [path] = storage.sizes(installed(settings).tables, POSITION_EVENTS, version)
     file = pq.ParquetFile(folder_of(settings, POSITION_EVENTS) / path)
     keys = file.read(["key"])["key"].to_pylist()
     assert keys == [f"{n:04d}" for n in range(5_000)] + [None] * FILES_PER_TIER
@@ -109,7 +109,7 @@ def test_groups_stay_in_files_of_their_own(settings: Settings) -> None:
             row = {"client": f"{shard}/{number}", "positions": ["1"], "snapshot": 1, "shard": shard}
             write(settings, SHARE_HOLDERS, f"{number:08d}-a/group={shard}", [row])
     version = merge(settings, SHARE_HOLDERS)
-    assert {*table_log.sizes(installed(settings).tables, SHARE_HOLDERS, version)} == {
+    assert {*storage.sizes(installed(settings).tables, SHARE_HOLDERS, version)} == {
         f"{version:08d}-run/group={shard}/merged.parquet" for shard in (1, 2)
     }
     found = rows(

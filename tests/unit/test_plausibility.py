@@ -9,14 +9,12 @@ from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot
 from shardpost.delta.snapshot import MOST_UNKNOWN_KEPT, Counts, UnknownExchanges
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError, UsageError
-from shardpost.holders import countries
+from shardpost.holders import plausibility
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
-from shardpost.holders.countries import require_plausible
-from shardpost.holders.model import plausibility
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.lost_tombstones import TombstonesLostError, UncertainKeysError
-from shardpost.holders.model.plausibility import CollapseError
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS
+from shardpost.holders.plausibility import CollapseError, require_plausible
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.locks import refused_runs
 from shardpost.locks.locks import LockedError
@@ -114,7 +112,7 @@ def test_another_country_than_the_last_is_refused_with_the_ways_on(
 ) -> None:
     last = snapshots.current(installed(settings).tables)
     with pytest.raises(UsageError, match=said) as found:
-        countries.require_country(installed(settings).tables, last, country)
+        plausibility.require_country(installed(settings).tables, last, country)
     assert found.value.exit_code == BAD_USAGE
     [finding] = [
         one
@@ -128,22 +126,22 @@ def test_the_country_of_the_last_snapshot_counts_whether_or_not_an_exchange_has_
     settings: Settings,
 ) -> None:
     last = replace(snapshots.current(installed(settings).tables), country="FR", set_country="DE")
-    countries.require_country(
+    plausibility.require_country(
         installed(settings).tables, last, "DE"
     )  # swapped to FR, and not set otherwise since
-    countries.require_country(installed(settings).tables, last, "FR")
+    plausibility.require_country(installed(settings).tables, last, "FR")
     with pytest.raises(UsageError, match="'GB': snapshot 1 is of 'FR'"):
-        countries.require_country(installed(settings).tables, last, "GB")
+        plausibility.require_country(installed(settings).tables, last, "GB")
 
 
 def test_a_first_country_is_one_of_an_exchange_if_any_has_one(settings: Settings) -> None:
     made = snapshots.current(installed(settings).tables)
-    countries.require_exchange_in("GB", installed(settings).tables, made)
+    plausibility.require_exchange_in("GB", installed(settings).tables, made)
     with pytest.raises(UsageError, match=r"'us': .*did you mean US\? .*--country-changed"):
-        countries.require_exchange_in("us", installed(settings).tables, made)
+        plausibility.require_exchange_in("us", installed(settings).tables, made)
     write(settings, [])
     none = replace(made, tables={})
-    countries.require_exchange_in("us", installed(settings).tables, none)
+    plausibility.require_exchange_in("us", installed(settings).tables, none)
 
 
 def test_a_rebuild_of_a_country_that_no_exchange_has_is_not_begun(settings: Settings) -> None:
@@ -161,7 +159,7 @@ def test_doctor_and_alerts_name_exchanges_without_a_country_that_positions_are_o
     settings: Settings,
 ) -> None:
     made = snapshots.current(installed(settings).tables)
-    unknown = countries.count_unknown(
+    unknown = plausibility.count_unknown(
         installed(settings).tables, at_snapshot(made, POSITIONS, EXCHANGES)
     )
     assert unknown == UnknownExchanges(4, {"NEW": 2, " NASDAQ": 1, "nasdaq": 1})

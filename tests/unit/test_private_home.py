@@ -12,7 +12,7 @@ import pytest
 
 from shardpost.alerts import channels
 from shardpost.checkout import CHECKOUT
-from shardpost.delta import table_log
+from shardpost.delta import storage
 from shardpost.delta.table import Table, columns
 from shardpost.embedded import airflow, stack
 from shardpost.locks import locks
@@ -50,7 +50,7 @@ WRITERS: list[Callable[[Settings], object]] = [
     airflow.password,
     airflow.disable_schedules,
     lambda settings: channels.append(installed(settings).files, "an alert", datetime.now(UTC)),
-    lambda settings: table_log.create(installed(settings).tables, TABLE, 1),
+    lambda settings: storage.create(installed(settings).tables, TABLE, 1),
 ]
 
 
@@ -80,10 +80,10 @@ def test_a_home_for_a_group_and_a_folder_of_temporary_files_stay_what_they_are(
 
 def test_new_tables_elsewhere_are_closed_and_those_that_are_there_stay(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path / "home", tables=str(tmp_path / "disk" / "tables"))
-    table_log.create(installed(settings).tables, TABLE, 1)
+    storage.create(installed(settings).tables, TABLE, 1)
     assert mode(settings.tables_root) == "drwx------"
     Path(settings.tables_root).chmod(0o755)
-    table_log.create(installed(settings).tables, Table("other", columns("n BIGINT")), 1)
+    storage.create(installed(settings).tables, Table("other", columns("n BIGINT")), 1)
     assert mode(settings.tables_root) == "drwxr-xr-x"
 
 

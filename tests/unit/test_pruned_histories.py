@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies
 
-from shardpost.delta import parquet_files, rewritten_files, snapshots, table_log
-from shardpost.delta.object_store import Tables
+from shardpost.delta import parquet_files, rewritten_files, snapshots, storage
 from shardpost.delta.snapshot import Snapshot, latest_certain_time
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders import pruned_histories, table_commits
@@ -105,7 +105,7 @@ def keys(world: AppendedHistories) -> list[tuple[str, int]]:
 
 def paths(world: AppendedHistories) -> set[str]:
     version = snapshots.current(installed(world.settings).tables).tables[POSITION_EVENTS.name]
-    return {*table_log.sizes(installed(world.settings).tables, POSITION_EVENTS, version)}
+    return {*storage.sizes(installed(world.settings).tables, POSITION_EVENTS, version)}
 
 
 def test_of_each_key_the_latest_before_the_horizon_stays_and_all_after_it(

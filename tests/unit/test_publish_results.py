@@ -10,7 +10,7 @@ import pytest
 
 from shardpost.delta import snapshots
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError, UsageError
-from shardpost.holders import compaction, countries
+from shardpost.holders import compaction, plausibility
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, RECONCILE_POSITIONS
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.kafka import offsets
@@ -77,7 +77,7 @@ def test_with_nothing_new_the_country_that_is_set_now_is_noted(kafka: MemoryKafk
     assert submit(installed(kafka.settings), COMPACT_POSITIONS)[0] == 0
     british = kafka.settings.model_copy(update={"country": "GB"})
     with pytest.raises(UsageError, match="'GB': snapshot 1 is of 'US'"):
-        countries.require_country(
+        plausibility.require_country(
             installed(british).tables, snapshots.current(installed(british).tables), "GB"
         )
 

@@ -10,7 +10,7 @@ import pytest
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, ShardpostError, UsageError
-from shardpost.holders import countries, publishing
+from shardpost.holders import plausibility, publishing
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS, VIEW
@@ -389,8 +389,8 @@ def test_a_rollback_confirms_no_country_that_was_set_after_the_swap(kafka: Memor
     last = snapshots.current(installed(british).tables)
     assert last.country == "US"
     with pytest.raises(UsageError, match="'GB': snapshot 4 is of 'US'"):
-        countries.require_country(installed(british).tables, last, british.country)
-    countries.require_country(installed(kafka.settings).tables, last, "US")
+        plausibility.require_country(installed(british).tables, last, british.country)
+    plausibility.require_country(installed(kafka.settings).tables, last, "US")
 
 
 @pytest.mark.usefixtures("rebuild")

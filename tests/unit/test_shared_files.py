@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from shardpost.alerts import channels
-from shardpost.delta.object_store import Objects, StoredObject, open_objects
+from shardpost.delta.object_store import Objects, StoredObject
+from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.locks import refused_runs
@@ -40,7 +41,7 @@ def test_what_one_machine_knows_of_a_store_another_one_misses(
     with pytest.raises(ShardpostError, match="the records from 0 to 2 were deleted") as refused:
         require_stores(installed(second), STORE)
     assert f"remove s3://bucket/tables/_home/stores/{STORE}.json to accept" in str(refused.value)
-    objects = open_objects(installed(second).tables)
+    objects = installed(second).tables.objects()
     objects.delete([f"_home/stores/{STORE}.json"])
     require_stores(installed(second), STORE)
     assert not (first.home / "stores").exists()
@@ -99,7 +100,7 @@ def test_alerts_of_all_machines_are_on_the_store_and_here_if_the_store_is_down(
 ) -> None:
     for number, machine in enumerate(machines):
         channels.append(installed(machine).files, f"alert {number}\nline", datetime.now(UTC))
-    names = open_objects(installed(machines[0]).tables).names("_home")
+    names = installed(machines[0]).tables.objects().names("_home")
     assert len(names) == 2  # of one host name, each with its own home
     assert all(name.startswith("_home/alerts-20") for name in names)
     channels.append(installed(machines[0]).files, "alert 2", datetime.now(UTC))
@@ -109,7 +110,7 @@ def test_alerts_of_all_machines_are_on_the_store_and_here_if_the_store_is_down(
     def is_down(*_: object) -> None:
         raise ShardpostError("object store https://store: it does not answer")
 
-    monkeypatch.setattr("shardpost.locks.shared_files.open_objects", is_down)
+    monkeypatch.setattr(Tables, "objects", is_down)
     channels.append(installed(machines[1]).files, "the store is down", datetime.now(UTC))
     assert (machines[1].home / "alerts.log").read_text().endswith("Z the store is down\n")
 
@@ -118,7 +119,7 @@ def test_of_many_machines_the_alerts_of_those_that_wrote_last_are_read(
     machines: list[Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, files = datetime.now(UTC), installed(machines[0]).files
-    objects, get = open_objects(files.tables), Objects.get
+    objects, get = files.tables.objects(), Objects.get
     asked: list[str] = []
     for number in range(9, -1, -1):
         objects.put(f"_home/alerts-{now:%Y-%m}/{number}.log", f"{now:%FT%TZ} {number}\n".encode())

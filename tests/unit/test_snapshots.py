@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardpost.delta import parquet_files, snapshots, storage, table_log
+from shardpost.delta import parquet_files, snapshots, storage
 from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.snapshot import (
     ALL_FOR,
@@ -73,7 +73,7 @@ def test_a_table_of_release_0_2_0_gets_the_columns_that_it_lacks(settings: Setti
     older = Table(
         "snapshots", snapshots.SNAPSHOTS.columns[: snapshots.SCHEMA.names.index("cleaning")]
     )
-    table_log.create(installed(settings).tables, older, 1)
+    storage.create(installed(settings).tables, older, 1)
     row = arrow_rows(snapshots.SNAPSHOTS, [snapshot(1)]).select(older.names)
     write_deltalake(storage.opened(installed(settings).tables, older), row, mode="append")
     assert snapshots.current(installed(settings).tables) == snapshot(1)
@@ -119,7 +119,7 @@ def test_a_time_that_is_ahead_by_more_than_clocks_differ_is_not_known() -> None:
 
 
 def files(settings: Settings) -> list[str]:
-    return [*table_log.sizes(installed(settings).tables, snapshots.SNAPSHOTS, version(settings))]
+    return [*storage.sizes(installed(settings).tables, snapshots.SNAPSHOTS, version(settings))]
 
 
 def version(settings: Settings) -> int:
@@ -140,7 +140,7 @@ def test_many_snapshots_are_in_few_files_and_all_are_there(settings: Settings) -
 
 def test_a_snapshot_is_looked_at_where_it_shares_its_file(settings: Settings) -> None:
     both = arrow_rows(snapshots.SNAPSHOTS, [snapshot(1), snapshot(2)])
-    made = table_log.opened(installed(settings).tables, snapshots.SNAPSHOTS)
+    made = storage.writable(installed(settings).tables, snapshots.SNAPSHOTS)
     write_deltalake(made, both, mode="append")
     seen = snapshot(2, looked_at=AT + timedelta(hours=1))
     snapshots.update_looked_at(installed(settings).tables, seen)
@@ -149,7 +149,7 @@ def test_a_snapshot_is_looked_at_where_it_shares_its_file(settings: Settings) ->
 
 
 def test_the_newest_is_found_where_statistics_are_missing(settings: Settings) -> None:
-    made = table_log.opened(installed(settings).tables, snapshots.SNAPSHOTS)
+    made = storage.writable(installed(settings).tables, snapshots.SNAPSHOTS)
     made.alter.set_table_properties({"delta.dataSkippingNumIndexedCols": "0"})
     for number in (1, 2):
         row = arrow_rows(snapshots.SNAPSHOTS, [snapshot(number)])

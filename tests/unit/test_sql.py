@@ -12,7 +12,7 @@ import pytest
 
 from shardpost import tables
 from shardpost.commands import tables as table_commands
-from shardpost.delta import snapshots, table_log
+from shardpost.delta import snapshots, storage, table_log
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError
@@ -159,7 +159,7 @@ def test_what_is_no_query_is_refused_and_does_nothing(
     statement: str, said: str, story: Settings, shardpost: CommandLine, tmp_path: Path
 ) -> None:
     before = [
-        table_log.newest_version(installed(story).tables, table) for table in (*VIEW, SNAPSHOTS)
+        storage.newest_version(installed(story).tables, table) for table in (*VIEW, SNAPSHOTS)
     ]
     file = tmp_path / "written.csv"
     places = {"file": str(file), "home": str(story.home)}
@@ -167,7 +167,7 @@ def test_what_is_no_query_is_refused_and_does_nothing(
     assert said.format(**places) in found
     assert not file.exists()
     assert before == [
-        table_log.newest_version(installed(story).tables, table) for table in (*VIEW, SNAPSHOTS)
+        storage.newest_version(installed(story).tables, table) for table in (*VIEW, SNAPSHOTS)
     ]
 
 
@@ -189,7 +189,7 @@ def test_every_documented_table_is_asked_and_those_of_no_snapshot_are_as_they_ar
         if table == AUDIENCES:
             freeze(settings, IsoWeek(2026, 47), ["client1"], MARK.marked_at)
         else:
-            table_log.opened(installed(settings).tables, table)
+            storage.writable(installed(settings).tables, table)
         found = tables.sql(f"SELECT * FROM {table.name}", 1, at).read_all()  # noqa: S608
         assert found.column_names == table.names
     table_log.append(installed(settings).tables, LEDGER_MARKS, lambda: MARK)

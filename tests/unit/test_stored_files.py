@@ -9,7 +9,7 @@ import pytest
 
 from shardpost.delta import rewritten_files as module
 from shardpost.delta.rewritten_files import split_by_key
-from shardpost.delta.storage import data_files, log_files, stored_files
+from shardpost.delta.stored_files import data_files, log_files, stored_files
 from shardpost.delta.table import Table, columns
 from shardpost.settings import Settings
 from tests.support.installed import installed

@@ -38,7 +38,7 @@ YEAR_50000 = 1_515_722_400_000_000_000  # microseconds; more than Python's datet
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    table_log.create(installed(settings).tables, TABLE, 30)
+    storage.create(installed(settings).tables, TABLE, 30)
     return settings
 
 
@@ -61,7 +61,7 @@ def test_files_are_added_and_removed_as_one_version(settings: Settings) -> None:
     assert table_log.commit(installed(settings).tables, TABLE, 1, []) == 1
     added = write(settings, "two", thing("b", 2))
     assert table_log.commit(installed(settings).tables, TABLE, 1, added, ["one/a.parquet"]) == 2
-    assert list(table_log.sizes(installed(settings).tables, TABLE, 2)) == ["two/a.parquet"]
+    assert list(storage.sizes(installed(settings).tables, TABLE, 2)) == ["two/a.parquet"]
     sql = "SELECT name FROM things"
     assert [rows(installed(settings).tables, sql, {TABLE: version}) for version in (0, 1, 2)] == [
         [],
@@ -75,7 +75,7 @@ def test_a_version_that_somebody_else_wrote_is_not_written_again(settings: Setti
     table_log.commit(installed(settings).tables, TABLE, 0, first)
     with pytest.raises(ShardpostError, match="things: expected to write version 1"):
         table_log.commit(installed(settings).tables, TABLE, 0, second)
-    assert table_log.newest_version(installed(settings).tables, TABLE) == 1
+    assert storage.newest_version(installed(settings).tables, TABLE) == 1
 
 
 def test_a_table_that_is_restored_is_what_it_was(settings: Settings) -> None:
@@ -84,7 +84,7 @@ def test_a_table_that_is_restored_is_what_it_was(settings: Settings) -> None:
         installed(settings).tables, TABLE, 1, write(settings, "two", thing("b")), ["one/a.parquet"]
     )
     assert table_log.restore(installed(settings).tables, TABLE, 1) == 3
-    assert list(table_log.sizes(installed(settings).tables, TABLE, 3)) == ["one/a.parquet"]
+    assert list(storage.sizes(installed(settings).tables, TABLE, 3)) == ["one/a.parquet"]
 
 
 def test_bounds_are_given_where_they_are_of_use(settings: Settings) -> None:
@@ -163,9 +163,7 @@ def test_files_are_left_out_whose_bounds_say_that_nothing_in_them_is_before_a_ti
     settings: Settings,
 ) -> None:
     def before(version: int, hours: int) -> set[str]:
-        return {
-            *table_log.files_before(installed(settings).tables, TABLE, version, "at", at(hours))
-        }
+        return {*storage.files_before(installed(settings).tables, TABLE, version, "at", at(hours))}
 
     def at(hours: int) -> datetime:
         return NOON + timedelta(hours=hours)
@@ -219,7 +217,7 @@ def test_tables_of_another_release_are_refused(
     with pytest.raises(TableFormError, match=said):
         snapshots.list_all(installed(kafka.settings).tables)
     with pytest.raises(TableFormError, match=said):
-        table_log.opened(installed(kafka.settings).tables, SNAPSHOTS)
+        storage.writable(installed(kafka.settings).tables, SNAPSHOTS)
     [finding] = check_snapshot(installed(kafka.settings), NOW)
     assert (finding.check, finding.state) == ("tables", "error")
     assert said in finding.found
@@ -231,14 +229,14 @@ def test_tables_of_another_release_are_refused(
 
 
 def test_a_table_that_no_snapshot_names_is_refused_too(settings: Settings) -> None:
-    table_log.create(installed(settings).tables, DEAD_LETTERS, 7)
+    storage.create(installed(settings).tables, DEAD_LETTERS, 7)
     give_form(settings, DEAD_LETTERS, None)
     with pytest.raises(TableFormError, match=f"table dead_letters in .* {BEFORE}"):
-        table_log.opened(installed(settings).tables, DEAD_LETTERS)
+        storage.writable(installed(settings).tables, DEAD_LETTERS)
 
 
 def test_a_table_keeps_its_form_when_it_is_restored(settings: Settings) -> None:
-    table_log.create(installed(settings).tables, DEAD_LETTERS, 7)
+    storage.create(installed(settings).tables, DEAD_LETTERS, 7)
     version = table_log.commit(installed(settings).tables, DEAD_LETTERS, 0, (), (), {"read": 1})
     table_log.restore(installed(settings).tables, DEAD_LETTERS, 0)
     found = open_table(installed(settings).tables, DEAD_LETTERS).metadata().configuration

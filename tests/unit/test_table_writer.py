@@ -2,7 +2,7 @@
 
 from unittest.mock import Mock
 
-from shardpost.delta import table_log
+from shardpost.delta import storage
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, VIEW
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.settings import Settings
@@ -18,7 +18,7 @@ def test_a_table_folded_in_a_run_lacks_what_comes_after_it_in_that_run(settings:
     writer = TableWriter(Mock(), installed(settings).tables, versions, snapshot(1, versions))
     writer.share(POSITIONS, writer.number, moved=True)
     assert POSITIONS.name not in writer.folded
-    paths = table_log.sizes(
+    paths = storage.sizes(
         installed(settings).tables, POSITION_EVENTS, versions[POSITION_EVENTS.name]
     )
     writer.copy(POSITION_EVENTS, POSITION_EVENTS, paths)

@@ -14,8 +14,7 @@ from shardpost.alerts.model.alert import ALERTS, EVENT, REPORTED, Condition, Fir
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
 from shardpost.decisions import Kind
 from shardpost.delta import storage
-from shardpost.delta.object_store import Tables
-from shardpost.delta.storage import FORM, path_of
+from shardpost.delta.storage import FORM, Tables, path_of
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.settings import Settings

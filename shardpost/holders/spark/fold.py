@@ -21,9 +21,9 @@ from shardpost.delta import query
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.snapshot import LONGEST_EXCHANGE, Counts, UnknownExchanges
 from shardpost.delta.table import LayeredVersion, text_literal
-from shardpost.holders.countries import count_unknown, exchanges_in, known_at, known_exchanges
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.as_of import changed_holders, position_sort_key
+from shardpost.holders.plausibility import count_unknown, exchanges_in, known_at, known_exchanges
 from shardpost.holders.spark.compaction_run import FewRows, as_frame, known_rows, totals
 from shardpost.holders.spark.held_positions import order_of
 from shardpost.holders.spark.table_writer import HoldersRun, TableWriter

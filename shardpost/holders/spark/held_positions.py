@@ -13,7 +13,6 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import (
     OpenedTables,
     at_snapshot,
@@ -24,6 +23,7 @@ from shardpost.delta.query import (
     version_at,
 )
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import text_literal, time_literal
 from shardpost.holders.model.as_of import (
     RELATIONS,

@@ -14,10 +14,10 @@ import pyarrow as pa
 from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 
-from shardpost.delta import parquet_files, table_log
-from shardpost.delta.object_store import Tables
+from shardpost.delta import parquet_files, storage, table_log
 from shardpost.delta.query import rows
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import LayeredVersion, Table, Version, layered
 from shardpost.holders.model.view_tables import VIEW, FoldingRule
 from shardpost.logs import step
@@ -156,7 +156,7 @@ class TableWriter:
         return self.number if is_same and folded == self._before else folded
 
     def _sizes(self, table: Table) -> dict[str, int]:
-        return table_log.sizes(self.where, self.located(table), self.versions[table.name])
+        return storage.sizes(self.where, self.located(table), self.versions[table.name])
 
     def _write(
         self, table: Table, rows: DataFrame | pa.Table, coalesce: bool
@@ -214,7 +214,7 @@ class HoldersRun:
     def plan_for_rows_of(self, table: Table) -> None:
         """Choose how plans are made from now on that read a whole table, or much of it."""
         there, version = self.tables.located(table), self.tables.versions[table.name]
-        rows = sum(table_log.rows(self.tables.where, there, version).values())
+        rows = sum(storage.rows(self.tables.where, there, version).values())
         driver.plan_for(self.spark, rows)
 
 
@@ -235,9 +235,9 @@ def fold_layers(run: HoldersRun, own: Collection[str] | None = None) -> None:
         # By statistics alone, at most and at least: of files that also have rows of before, all of
         # them are counted.
         tables, source = run.tables.where, located.layer_source
-        files = table_log.files_after(tables, source, version.source, version.folded)
+        files = storage.files_after(tables, source, version.source, version.folded)
         most = sum(files.values())
-        least = sum(table_log.rows(tables, located, version.version).values())
+        least = sum(storage.rows(tables, located, version.version).values())
         least -= most if source == located else 0
         if not FOLDING.is_due(records=most, rows=least, runs=runs):
             continue

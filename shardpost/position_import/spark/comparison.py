@@ -24,15 +24,15 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from shardpost.dead_letters.model.letter_format import ORIGIN_TOPIC, header_text
-from shardpost.delta import snapshots, storage
-from shardpost.delta.object_store import Tables
+from shardpost.delta import snapshots, stored_files
 from shardpost.delta.query import version_at
 from shardpost.delta.snapshot import LONGEST_EXCHANGE, MOST_UNKNOWN_NAMED, Snapshot
+from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError
-from shardpost.holders.countries import known_at
 from shardpost.holders.model.fields import POSITION_FIELDS, RecordKind
 from shardpost.holders.model.topic_state import ranges_to_read
 from shardpost.holders.model.view_tables import POSITIONS
+from shardpost.holders.plausibility import known_at
 from shardpost.holders.spark.decoding import decoded
 from shardpost.installation import Installation
 from shardpost.kafka import topic_metadata
@@ -181,8 +181,8 @@ def compare(
     unread = read_ranges(spark, installation.kafka, base.unread) if base.unread else None
     unread_id = None if unread is None else _only_import(unread)
     with ExitStack() as at_end:
-        storage.delete_folder(installation.tables, LISTED)  # of a run that was killed
-        at_end.callback(_clean_up, partial(storage.delete_folder, installation.tables, LISTED))
+        stored_files.delete_folder(installation.tables, LISTED)  # of a run that was killed
+        at_end.callback(_clean_up, partial(stored_files.delete_folder, installation.tables, LISTED))
         source, ignored = read_source(spark, installation, request.source)
         rows = as_records(source, largest).persist(StorageLevel.MEMORY_AND_DISK)
         at_end.callback(_clean_up, rows.unpersist)

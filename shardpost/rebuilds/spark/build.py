@@ -12,16 +12,16 @@ from functools import partial
 
 from pyspark.sql import functions as F
 
-from shardpost.delta import table_log
-from shardpost.delta.object_store import Tables
+from shardpost.delta import storage
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
-from shardpost.holders.countries import count_unknown
 from shardpost.holders.model import as_of
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import newest_of_keys
+from shardpost.holders.plausibility import count_unknown
 from shardpost.holders.spark import fold
 from shardpost.holders.spark.compaction_run import InputTopic, inputs_of
 from shardpost.holders.spark.history import decoder_id
@@ -87,7 +87,7 @@ class Build:
         """Return (paths, records) of groups of the files of a history, always the same ones."""
         history, groups = source.tables.history, list[tuple[list[str], int]]()
         located, version = self.pinned.located(history), self.pinned.tables[history.name]
-        rows_of = table_log.rows(self.installation.tables, located, version)
+        rows_of = storage.rows(self.installation.tables, located, version)
         for path, count in sorted(rows_of.items()):
             if not groups or groups[-1][1] >= histories.RECORDS_AT_ONCE:
                 groups.append(([], 0))

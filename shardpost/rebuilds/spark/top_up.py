@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from shardpost.delta import table_log
-from shardpost.delta.object_store import Tables
+from shardpost.delta import storage
 from shardpost.delta.query import OpenedTables
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import LayeredVersion, Table, Version, layered, text_literal
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
@@ -78,7 +78,7 @@ def top_up(
     new, records = dict[Table, list[str]](), 0
     for history in (source.history for source in t.INPUTS.values()):
         located, version = at.located(history), at.tables[history.name]
-        files = table_log.files_after(installation.tables, located, version, view.number)
+        files = storage.files_after(installation.tables, located, version, view.number)
         new[history] = delta_files.paths(installation.tables, located, files)
         records += sum(files.values())
     driver.plan_for(spark, records)

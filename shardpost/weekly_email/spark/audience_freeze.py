@@ -10,8 +10,8 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from shardpost.delta import table_log
-from shardpost.delta.object_store import Tables
+from shardpost.delta import storage, table_log
+from shardpost.delta.storage import Tables
 from shardpost.holders.spark.held_positions import contact_languages, contacts, held_positions
 from shardpost.installation import Installation
 from shardpost.locks.locks import exclusive
@@ -147,6 +147,6 @@ def _written(tables: Tables, week: PreparedWeek) -> str:
     audience = f"{week.iso_week}.{uuid.uuid4().hex}"
     rows = WeekFrames(tables, week).computed().withColumn("week", F.lit(str(week.iso_week)))
     table = audience_table(audience)
-    version = table_log.opened(tables, table).version()
+    version = storage.writable(tables, table).version()
     table_log.commit(tables, table, version, write(tables, table, rows, "frozen").files)
     return audience

@@ -1,16 +1,15 @@
-"""The countries of exchanges: which count, which are unknown, and what is refused of a country.
+"""What is refused as implausible, unless a flag confirms it; the countries of exchanges.
 
-Refused are a SHARDPOST_COUNTRY that no exchange has, another one than before, and a snapshot with
-far fewer positions or holders, unless a flag confirms it. A person who corrects a value hears what
+Refused are a SHARDPOST_COUNTRY that no exchange has, another one than before, and a result with far
+fewer positions, holders or recipients than the last one. A person who corrects a value hears what
 would become of it.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 
 from shardpost.delta import snapshots
-from shardpost.delta.object_store import Tables
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import (
     LONGEST_EXCHANGE,
@@ -18,11 +17,11 @@ from shardpost.delta.snapshot import (
     Snapshot,
     UnknownExchanges,
 )
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table, Version
-from shardpost.errors import UsageError, shown
+from shardpost.errors import NEEDS_ATTENTION, ShardpostError, UsageError, shown
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.fields import first_problem
-from shardpost.holders.model.plausibility import require_no_fall
 from shardpost.holders.model.view_tables import EXCHANGES, INPUTS
 from shardpost.installation import Installation
 from shardpost.wording import counted
@@ -134,6 +133,41 @@ def require_exchange_in(
     known = {*known_at(tables, made).values()}
     if known and country not in known:
         raise UsageError(f"{unknown_country(country, known)}. {advice}")
+
+
+# Counts below this are not checked: they can drop to 0 on a normal day.
+LEAST = 10
+
+
+class CollapseError(ShardpostError):
+    """A result has so much less than the one before that a person has to confirm it."""
+
+    exit_code = NEEDS_ATTENTION
+
+
+def require_no_fall(
+    what: str,
+    before: Mapping[str, int],
+    now: Mapping[str, int],
+    *,
+    most: float,
+    advice: Callable[[], str],
+) -> None:
+    """Refuse counts, by name, that fall by more than a share; CollapseError names them all.
+
+    Of fewer than LEAST, and of what there was no count of before, nothing is refused; with `most`
+    1, nothing at all. `advice` returns what to do.
+    """
+    fallen = [
+        f"{name} fall from {before[name]} to {count}"
+        for name, count in now.items()
+        if (before.get(name, 0) >= LEAST and before[name] - count > most * before[name])
+    ]
+    if fallen:
+        raise CollapseError(
+            f"{what}: {', '.join(fallen)}, by more than SHARDPOST_MAX_DROP={most:g} allows."
+            f" {advice()}"
+        )
 
 
 def require_plausible(
