@@ -3,7 +3,7 @@
 Every 15 minutes (`SHARDPOST_COMPACT_SCHEDULE`), and by hand: reads the new records of the topics
 `positions`, `clients` and `exchanges`, folds them into the Delta tables (latest record per key, who
 holds US stock), commits **one snapshot** that makes all of it visible at once, and publishes the
-changes to `share-holders`. Corrections come by the topic `retries`.
+changes to `share-holders`. Corrections are read from the topic `retries`.
 
 With nothing new it only updates `looked_at` of the last snapshot. While an open transaction hides
 records of an input, `looked_at` stays behind; the log and `open_transactions` of the result name it
@@ -12,25 +12,24 @@ point and run again, it ends with the same result.
 
 **Following.** With the param `follow` (for scheduled runs `SHARDPOST_FOLLOW=on`), a run stays and
 compacts again within seconds of something new. It ends when the next run has taken over, at the
-latest ten minutes after that one is due. See `docs/compaction.md`, "Following".
+latest ten minutes after that run is due.
 
 **Refused until a person acts.** The task fails, and neither it nor a later run changes anything,
 
 - if the result is implausible: open positions or holders fall by more than `SHARDPOST_MAX_DROP`, or
   `SHARDPOST_COUNTRY` differs from that of the last snapshot. A run with **accept drop** or
-  **country changed** goes on.
-- without a retry, if Kafka may have deleted tombstones that were not read (after a long pause:
-  closed positions would stay open), or good records behind undecodable ones; after its retries, if
-  an input was deleted and recreated, or its records were deleted before being read. The log and
-  `alerts.log` name the topic. Run `shardpost compact --reconcile` once: it takes what the topics
-  hold now, and closes what they do not hold. Then clear the failed task, or wait for the next run.
-  See `docs/compaction.md`, "Lost tombstones and recreated topics".
+  **country changed** continues;
+- without a retry, if tombstones may have been lost, or good records behind undecodable ones; after
+  its retries, if an input was recreated, or its records were deleted before they were read. The log
+  names the topic. After `shardpost compact --reconcile`, clear the failed task.
+
+First read `docs/compaction.md`, "Refused runs".
 
 The result (XCom) has the snapshot, and the numbers of records published and rejected, letters sent,
 retries read and applied. Rejected records stop nothing: each is kept in the table
-`rejected_records`, named in the log, and becomes a letter in `dead-letters`. If `too_large` is not
-0 (lists that do not fit into a record) or `share_holders_compacted` is false, the job ends with 3
-and the task with success; the log says what to do.
+`rejected_records`, and becomes a letter in `dead-letters`. If `too_large` is not 0 (lists that do
+not fit into a record) or `share_holders_compacted` is false, the job ends with 3 and the task with
+success; the log says what to do.
 """
 
 from datetime import UTC, datetime, timedelta

@@ -1,19 +1,17 @@
-"""Run requests become runs: of many requests under one key, one runs.
+"""Start one run for each key under which runs are requested.
 
 Started when a record is written to the topic `run-requests`, and every five minutes. For each key,
 such as `weekly_email/2026-W47`,
 
 1. a run that has ended, or was deleted, frees its key;
-2. the **first request wins**: a command is written to `run-commands`, in one Kafka transaction with
-   the offset up to which requests were read. While its run is active, the same request again
-   changes nothing; another payload is a conflict, recorded on `decisions` and not run;
-3. each command becomes **one run** of its DAG, with an id made from the request, so Airflow itself
-   rejects a second start. What Airflow rejects (no such DAG, a paused one, wrong params) is
-   recorded as refused on `decisions`, and frees the key.
+2. the **first request wins**: a command is written to `run-commands`. While its run is active, the
+   same request again changes nothing; another payload is a conflict, recorded on `decisions` and
+   not run;
+3. each command becomes **one run** of its DAG. What Airflow rejects (no such DAG, a paused DAG,
+   wrong params) is recorded as refused on `decisions`, and frees the key.
 
-Commands: `shardpost runs request KEY --dag DAG --conf JSON --wait`, `runs list`, `runs dispatch`. A
-run that never ends keeps its key until it is deleted, or until `shardpost runs release KEY --why
-…`. An alert is sent if Kafka deleted requests before they were read.
+A run that never ends keeps its key until it is deleted, or until `shardpost runs release KEY --why
+…`. An alert is sent if Kafka deleted requests before they were read. See `docs/run-requests.md`.
 """
 
 import logging

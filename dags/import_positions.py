@@ -1,22 +1,21 @@
-"""Positions from elsewhere: a full list is compared with what is open; the difference is written.
+"""Import a full list of positions: compare it with what is open, and write the difference.
 
 By hand. The list is a CSV, JSON or Parquet file (or a folder of such) that the worker can read, or
 a table or query of a database behind a JDBC URL. It has the columns PositionId, Client, Ticker,
-Amount and Exchange, and **all** positions that are open: what it lacks is closed.
+Amount and Exchange, and **all** open positions: a position that it lacks is closed.
 
 1. `import` compares the list with the newest snapshot. Without the param `apply` it changes
    nothing; its result (XCom) is the plan: how many positions are `new`, `changed`, `closed`,
    `equal`, and the `rejected` rows with their reasons. With `apply` it writes the difference to the
-   topic `positions`, in Kafka transactions, and a record to `decisions`; with the `up_to` of a
-   plan, exactly what that showed, or nothing. Killed and run again, it writes what is left, and
-   applies nothing twice (`import_id`).
+   topic `positions`, and a record to `decisions`; with the `up_to` of a plan, exactly what that
+   plan showed, or nothing. Killed and run again, it writes what is left.
 2. `report` logs the plan and the rejected rows. It fails the run if the import was refused, and
    nothing was written: too many positions would close (`SHARDPOST_IMPORT_MAX_CLOSED`, or the param
    `max_closed`), or the list may lack rows.
 
 It refuses while `positions` has records that no compaction has read: run `compact_positions` first,
-and again afterwards, so that the tables have what was imported. The login of a database is in
-`SHARDPOST_IMPORT_JDBC_USER` and `SHARDPOST_IMPORT_JDBC_PASSWORD`. See `docs/import.md`.
+and again afterwards, so that the tables have what was imported. See `docs/import.md`, also for the
+login of a database.
 """
 
 import logging

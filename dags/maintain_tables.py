@@ -8,18 +8,14 @@ Once a week (`SHARDPOST_MAINTAIN_SCHEDULE`), and by hand:
 2. **dead letters** that were resolved `SHARDPOST_LETTER_DAYS` ago are deleted from their table;
 3. **superseded records** of positions and clients are deleted from the histories after
    `SHARDPOST_HISTORY_DAYS`, if that is set;
-4. **snapshots** are thinned: all of two hours are kept, then the last of each minute for two days,
-   of each hour for a week, and of each day for `SHARDPOST_SNAPSHOT_DAYS`. What was published last
-   is kept longer, and so is the snapshot of a frozen week until its audience is erased;
+4. **snapshots** are thinned with age, and removed after `SHARDPOST_SNAPSHOT_DAYS`;
+   `docs/tables.md`, "Retention", says which are kept longer;
 5. **files** and **entries of the tables' logs** that no kept snapshot needs are removed, also what
    interrupted runs left.
 
-Compactions, sweeps, the weekly e-mail and readers continue meanwhile: nobody can have read for an
-hour what is removed. After an interrupted run, the next one removes the rest. What could not be
-done, such as a week that is being mailed, becomes an alert.
-
-The param `dry_run`, or `shardpost tables maintain --dry-run`, shows what would be removed;
-`shardpost tables list` prints sizes.
+Compactions, sweeps, the weekly e-mail and readers continue meanwhile. After an interrupted run, the
+next one removes the rest. What could not be done, such as a week that is being mailed, becomes an
+alert. `shardpost tables list` prints sizes.
 """
 
 import logging

@@ -1,22 +1,21 @@
-"""Dead letters that are due are retried, with backoff; those that cannot be retried are parked.
+"""Retry the dead letters that are due, with backoff; park those that cannot be retried.
 
 Every five minutes (`SHARDPOST_SWEEP_SCHEDULE`), one run at a time: reads the topic `dead-letters`,
 and sends each letter that is due to `retries` (or the retry topic of its origin). A letter that is
-exhausted, fatal or malformed goes to `parking-lot`, for a person. Each letter leaves `dead-letters`
-by a tombstone in the same Kafka transaction, so a sweep that is killed anywhere sends nothing twice
-and loses nothing.
+exhausted, fatal or malformed goes to `parking-lot`, for a person. A sweep that is killed anywhere
+sends nothing twice and loses nothing.
 
 1. `sweep` does it, and appends each step of each letter to the table `dead_letters`. Its result
    (XCom) is how many were retried, parked (by origin and error), dropped (failures reported again
    after their letter was retried or parked), left waiting, held, and taken in from topics of other
-   frameworks. **Held** means: more letters of one error are due than `SHARDPOST_RETRY_FLOOD`
+   frameworks. **Held** means: more letters with one error are due than `SHARDPOST_RETRY_FLOOD`
    allows; the log and the result name the error.
-2. `report` runs if something needs a person: letters that were parked or held, or letters of others
-   that were deleted unread. Its log and one line in `alerts.log` say what. The run ends well
-   nevertheless: to repeat it would change nothing.
+2. `report` runs if something needs a person: parked or held letters, or foreign letters that were
+   deleted unread. Its log and one line in `alerts.log` say what. The run still succeeds: to repeat
+   it would change nothing.
 
 `shardpost letters list` lists the letters and their states; `letters redrive` and `letters discard`
-carry out what a person decides about parked ones.
+act on parked ones. See `docs/dead-letters.md`.
 """
 
 from datetime import timedelta

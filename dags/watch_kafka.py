@@ -1,21 +1,18 @@
-"""Look at Kafka, the tables, dead letters, e-mails and runs, and alert people of what needs them.
+"""Check Kafka, the tables, dead letters, e-mails and runs, and alert people about what needs them.
 
 Every 15 minutes (`SHARDPOST_WATCH_SCHEDULE`):
 
-1. **everything is measured** once: what the audit of Kafka finds, how far readers are behind and
-   when they lose data, the age of the newest snapshot, lists too large to be published, waiting and
-   parked dead letters, weeks for which nobody was mailed, open, unknown and failed e-mails, runs
-   that never end, the size of the tables;
+1. **everything is measured** once: the audit of Kafka, how far readers are behind and when they
+   lose data, the age of the newest snapshot, lists too large to be published, waiting and parked
+   dead letters, weeks for which nobody was mailed, open, unknown and failed e-mails, runs that
+   never end, the size of the tables;
 2. the values are **kept** in the table `measurements` for 90 days;
-3. **alerts** about what needs a person go to the channels of `SHARDPOST_ALERTS` and `alerts.log`:
-   when it begins or becomes worse, once a day while it lasts, and when it is over. Each names its
-   section of the runbook.
+3. **alerts** go to the channels of `SHARDPOST_ALERTS` and `alerts.log`: when a condition begins or
+   becomes worse, once a day while it lasts, and when it is over. Each names its section of the
+   runbook.
 
-A run with findings is a success nevertheless. What could not be measured is an alert too, and
-nothing counts as over because of it.
-
-The same values, at any time: `shardpost metrics`, or for Prometheus `/shardpost/metrics` of
-Airflow's API server. Whether alerts arrive: `shardpost alerts test`.
+A run with findings still succeeds. What could not be measured is an alert too, and nothing counts
+as over because of it. See `docs/watching.md`.
 """
 
 import logging

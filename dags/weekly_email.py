@@ -1,13 +1,13 @@
 """The weekly e-mail: to each client, once, its US positions as of the week's end.
 
 One run per ISO week, Mondays 08:00 UTC (`SHARDPOST_WEEKLY_SEND`): everybody who held US stock at
-the end of the week (Monday 00:00 UTC) gets **one** e-mail with its own positions.
+the end of the week (Monday 00:00 UTC) gets **one** e-mail with their positions.
 
 1. `freeze` stores this audience, once and for good, for all runs of the week.
 2. `send`, one task per group of shards, mails the clients that are not mailed yet, and records each
    delivery in the ledger (topic `weekly-emails`). A failed task is retried alone; no client that
    got the mail gets another.
-3. `report` decides, by the answers to all mails of the run, about refusals that no shard could
+3. `report` decides, from the answers to all mails of the run, about refusals that no shard could
    decide about. It fails the run once if deliveries are unknown, if refused clients remain open, or
    if too many clients failed or are not subscribed, and says what to do.
 
@@ -17,15 +17,13 @@ committed before the week ended, or if the week ended too long ago
 backfill is never too late; without `week`, it mails the week of its data interval, or else the last
 week that ended. Any run skips a week that is closed, or whose audience was erased.
 
-Clients that failed and whose addresses were fixed since are mailed by a run with **again** FAILED;
-clients that were not subscribed by mistake, with **again** SUPPRESSED.
-
 If far fewer clients would get a mail than in the week before, nothing is frozen, and the run fails
-until one with **accept drop** confirms it (a dry run lists who would get one, and fails with that);
-so it does if `SHARDPOST_COUNTRY` is not that of the newest snapshot (**country changed**).
+until a run with **accept drop** confirms it (a dry run lists who would get a mail, and fails too).
+It also fails if `SHARDPOST_COUNTRY` differs from the newest snapshot's (**country changed**).
 
 To check first: a **dry run** prints into the logs of `send` who would get what; the page of the
-week has its lists whole. The delivery status: `shardpost emails --week 2026-W47`.
+week has its full lists. The delivery status: `shardpost emails --week 2026-W47`. See
+`docs/weekly-email.md`.
 """
 
 import logging
