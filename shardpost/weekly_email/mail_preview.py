@@ -22,7 +22,6 @@ from shardpost.values.addresses import Address, Mailbox, UnusableAddress, check_
 from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.email_context import EmailContext, Sender
-from shardpost.weekly_email.model.holdings import holdings_of
 from shardpost.weekly_email.model.ledger import HANDED_OVER, DeliveryState, Written
 from shardpost.weekly_email.model.mail_rendering import Rendered, rendered
 from shardpost.weekly_email.model.message import Draft, Rendering, draft
@@ -187,10 +186,7 @@ class _Source:
         return Recipient(member.client, member.name or "", address, member.language)
 
     def draft(self, to: Recipient, now: datetime, *, is_test: bool = False) -> Draft:
-        templates = self.context.templates
-        language = templates.language_for(to.language)
-        holdings = holdings_of(self.positions, language, templates.most_rows)
-        return draft(self.context, to, holdings, now, is_test=is_test, render=self.render)
+        return draft(self.context, to, self.positions, now, is_test=is_test, render=self.render)
 
     def preview(self, made: Draft) -> MailPreview:
         context = self.context

@@ -1,9 +1,10 @@
 """The work of a shard as a stream: decisions without a mail, and mails ready to send."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
@@ -15,11 +16,10 @@ from shardpost.errors import ShardpostError, first_line, shown
 from shardpost.holders.spark.held_positions import unsubscribed_since
 from shardpost.weekly_email.email_job import ResendPolicy
 from shardpost.weekly_email.model.email_context import ComposeError, EmailContext
-from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, Written
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.mail_rendering import TemplateError
-from shardpost.weekly_email.model.message import Mail, compose, message_id
+from shardpost.weekly_email.model.message import Mail, Positions, compose, message_id
 from shardpost.weekly_email.model.recipient import (
     UNSUBSCRIBED,
     Member,
@@ -164,54 +164,38 @@ class SendPlan:
         return states
 
     def _chosen(self, batch: pa.RecordBatch, states: Sequence[DeliveryState | None]) -> list[int]:
-        index = self.ledger_index
-        clients = batch.column("client").to_pylist() if index.resends else [""] * len(states)
+        clients = batch.column("client").to_pylist()
         return [
             i
             for i, (client, state) in enumerate(zip(clients, states, strict=True))
-            if self.resend.selects(state, index.resent(client) if index.resends else 0)
+            if self.resend.selects(state, self.ledger_index.resent(client))
         ]
 
     def _steps_of(
         self, batch: pa.RecordBatch, chosen: Sequence[int], states: Sequence[DeliveryState | None]
     ) -> Iterator[Step]:
-        if not chosen:
-            return
-        rows = batch.take(pa.array(chosen, pa.int64()))
-        members = [
-            Member(**row).as_mailed(states[i])
-            for i, row in zip(chosen, rows.select(_MEMBER_COLUMNS).to_pylist(), strict=True)
-        ]
-        # In an early week, an open client without a contact remains open.
-        of_open = None if self.context.is_early else DeliveryState.FAILED
-        recipients = [
-            recipient_of(
-                member, without_contact=of_open if states[i] is None else DeliveryState.FAILED
-            )
-            for i, member in zip(chosen, members, strict=True)
-        ]
-        mailed = [i for i, to in enumerate(recipients) if isinstance(to, Recipient)]
-        templates = self.context.templates
-        languages = [templates.language_for(members[i].language) for i in mailed]
-        held_by = rows.column("positions").take(pa.array(mailed, pa.int64()))
-        holdings = iter(holdings_of_batch(held_by, languages, templates.most_rows))
-        for i, member, to in zip(chosen, members, recipients, strict=True):
-            if isinstance(to, Recipient):
-                held = next(holdings)
-                if self.has_unsubscribed(to.client):
-                    yield self._not_mailed(to.client, UNSUBSCRIBED, states[i])
-                else:
-                    yield self._composed(to, held, states[i])
-            else:
-                yield self._not_mailed(member.client, to, states[i])
+        rows = batch.take(pa.array(chosen, pa.int64())).to_pylist()
+        for i, row in zip(chosen, rows, strict=True):
+            yield self._step(row, states[i])
 
-    def _composed(
-        self, to: Recipient, holdings: Holdings, before: DeliveryState | None
-    ) -> MailToSend | NoMail:
+    def _step(self, row: Mapping[str, Any], before: DeliveryState | None) -> Step:
+        member = Member(**{name: row[name] for name in _MEMBER_COLUMNS}).as_mailed(before)
+        # In an early week, an open client without a contact remains open.
+        stays_open = before is None and self.context.is_early
+        state = None if stays_open else DeliveryState.FAILED
+        match recipient_of(member, without_contact=state):
+            case NotMailed() as why:
+                return self._not_mailed(member.client, why, before)
+            case to if self.has_unsubscribed(to.client):
+                return self._not_mailed(to.client, UNSUBSCRIBED, before)
+            case to:
+                return self._composed(to, row["positions"], before)
+
+    def _composed(self, to: Recipient, positions: Positions, before: DeliveryState | None) -> Step:
         context, date = self.context, self.clock()
         contacts = context.newest if before is DeliveryState.FAILED else context.snapshot
         try:
-            mail = compose(context, to, holdings, date)
+            mail = compose(context, to, positions, date)
             written = Written(context.snapshot, context.as_of, contacts, date, mail.digest)
             return MailToSend(mail, before, self.ledger_index.resent(to.client), written)
         except ComposeError as error:

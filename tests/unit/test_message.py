@@ -9,7 +9,6 @@ from email.message import EmailMessage
 from html import unescape
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from shardpost.errors import UsageError
@@ -17,7 +16,7 @@ from shardpost.settings import Settings
 from shardpost.unsubscribe import is_genuine
 from shardpost.values.addresses import Address, UnusableAddress, check_address
 from shardpost.weekly_email.model.email_context import ComposeError, EmailContext
-from shardpost.weekly_email.model.holdings import Holdings, holdings_of_batch
+from shardpost.weekly_email.model.holdings import held_values
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.message import Mail, compose, message_id
@@ -26,15 +25,13 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.smtp_server import SenderSettings
 
 NAMES = ("position", "ticker", "amount", "exchange")
-POSITIONS = pa.list_(pa.struct([(name, pa.string()) for name in NAMES]))
 WEEK = IsoWeek(2026, 47)
 DATE = datetime(2026, 11, 23, 8, 0, tzinfo=UTC)
 URL = "https://shardpost.example/unsubscribe?client={client}&week={week}"
 
 
-def held(*positions: tuple[str | None, ...]) -> Holdings:
-    rows = [dict(zip(NAMES, position, strict=True)) for position in positions]
-    return holdings_of_batch(pa.array([rows], POSITIONS))[0]
+def held(*positions: tuple[str | None, ...]) -> list[dict[str, str | None]]:
+    return [dict(zip(NAMES, position, strict=True)) for position in positions]
 
 
 def context(week: IsoWeek = WEEK, **more: Any) -> EmailContext:
@@ -53,7 +50,7 @@ def mail(name: str = "Ann", client: str = "client1", *, to: str = "ann@x.example
 
 def compose_input(
     name: str = "Ann", client: str = "client1", to: str = "ann@x.example"
-) -> tuple[Recipient, Holdings, datetime]:
+) -> tuple[Recipient, list[dict[str, str | None]], datetime]:
     address = check_address(to)
     assert isinstance(address, Address)
     positions = held(("1", "AAPL", "100", "NASDAQ"), ("3", "FB", "33", "NASDAQ"))
@@ -264,20 +261,14 @@ def test_html_of_a_ticker_stays_text() -> None:
 )
 def test_amounts_are_added_up_exactly_or_not_at_all(amounts: list[str | None], total: str) -> None:
     table = held(*((str(i), "T", amount, "NYSE") for i, amount in enumerate(amounts)))
-    assert table.text_totals.splitlines()[1].split("  ")[-1].strip() == total
+    text = held_values(table)["text_totals"]
+    assert text.splitlines()[1].split("  ")[-1].strip() == total
 
 
-def test_clients_of_one_batch_keep_their_own_positions() -> None:
-    rows = [
-        [{"position": "1", "ticker": "A", "amount": "1", "exchange": "NYSE"}],
-        [],
-        [{"position": "2", "ticker": "B", "amount": "2", "exchange": "IEX"}],
-    ]
-    found = holdings_of_batch(pa.array(rows, POSITIONS))
-    assert [table.positions for table in found] == [1, 0, 1]
-    assert ["NYSE" in table.text_table for table in found] == [True, False, False]
-    assert holdings_of_batch(pa.array([[]], POSITIONS))[0].positions == 0
-    assert holdings_of_batch(pa.array([], POSITIONS)) == []
+def test_a_client_without_positions_has_tables_of_headings_alone() -> None:
+    found = held_values([])
+    assert (found["count"], found["stocks"], found["positions"]) == (0, 0, [])
+    assert found["text_table"] == "Position  Ticker  Amount  Exchange"
 
 
 @pytest.mark.parametrize(

@@ -1,142 +1,90 @@
-"""A client's positions as an e-mail shows them, computed in batches.
+"""A client's positions as an e-mail shows them: cells, totals by stock, and text tables."""
 
-pandas costs milliseconds a frame, so one frame serves a batch of clients: cells and totals are
-computed for the whole batch, and only the lines are joined per client.
-"""
-
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation, localcontext
-from itertools import pairwise
-from typing import Any
-
-import numpy as np
-import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
+from functools import reduce
+from operator import add
 
 from shardpost.errors import single_line
-from shardpost.weekly_email.model.mail_templates import MOST_ROWS, HeldRow, StockRow, number_text
-
-POSITION_COLUMNS = {
-    "position": "Position",
-    "ticker": "Ticker",
-    "amount": "Amount",
-    "exchange": "Exchange",
-}
-# Totals are per stock, a ticker on an exchange: shares of different stocks are not added up.
-TOTAL_COLUMNS = {
-    "ticker": "Ticker",
-    "exchange": "Exchange",
-    "positions": "Positions",
-    "total": "Amount",
-}
-NUMBERS = frozenset({"amount", "positions", "total"})
+from shardpost.weekly_email.model.mail_templates import (
+    MOST_ROWS,
+    HeldRow,
+    StockRow,
+    Values,
+    number_text,
+)
 
 # Longer cells are cut: a position id may be as long as Kafka allows.
 LONGEST_CELL = 60
 # Amounts with digits further than this from the decimal point are not added up.
 MAGNITUDE = 100
 NOT_ADDED = "not added up"
+# The columns of text tables, aligned to the left or to the right.
+_HELD = {"Position": str.ljust, "Ticker": str.ljust, "Amount": str.rjust, "Exchange": str.ljust}
+_STOCKS = {"Ticker": str.ljust, "Exchange": str.ljust, "Positions": str.rjust, "Amount": str.rjust}
 
 
-@dataclass(frozen=True)
-class Holdings:
-    """One client's positions and totals by stock: a text table each, and its first rows.
+def held_values(
+    positions: Sequence[Mapping[str, str | None]],
+    language: str | None = None,
+    most_rows: int = MOST_ROWS,
+) -> Values:
+    """Return the template variables (mail_templates.py) of one client's positions.
 
+    `positions` (position, ticker, amount, exchange) are all text, in display order. `language` is
+    that of numbers; None: as in the records. Text tables have all rows, lists at most `most_rows`.
     The totals are useful if there are fewer stocks than positions.
     """
-
-    positions: int
-    stocks: int
-    text_table: str
-    rows: list[HeldRow]
-    text_totals: str
-    totals: list[StockRow]
-
-
-def holdings_of_batch(
-    positions: pa.ListArray, languages: Sequence[str | None] = (), most_rows: int = MOST_ROWS
-) -> list[Holdings]:
-    """Return the holdings of each client of a batch.
-
-    `positions`: per client a list of structs (position, ticker, amount, exchange), all text, in
-    display order. `languages`: the language of each client's numbers; None: as in the records.
-    Texts have all rows, lists at most `most_rows`.
-    """
-    flat, clients = pc.list_flatten(positions), len(positions)
-    columns = {
-        name: pc.struct_field(flat, name).to_pandas().fillna("") for name in POSITION_COLUMNS
+    found = [HeldRow(*(held[name] or "" for name in HeldRow._fields)) for held in positions]
+    rows = [HeldRow(*map(_cell, held)) for held in found]
+    totals = _totals(found)
+    if language is not None:
+        rows = [held._replace(amount=number_text(held.amount, language)) for held in rows]
+        totals = [
+            StockRow(*stock[:2], *(number_text(text, language) for text in stock[2:]))
+            for stock in totals
+        ]
+    return {
+        "count": len(rows),
+        "stocks": len(totals),
+        "positions": rows[:most_rows],
+        "more_positions": max(0, len(rows) - most_rows),
+        "totals": totals[:most_rows],
+        "more_totals": max(0, len(totals) - most_rows),
+        "text_table": _text_table(_HELD, rows),
+        "text_totals": _text_table(_STOCKS, totals),
     }
-    frame = pd.DataFrame({"owner": pc.list_parent_indices(positions).to_numpy(), **columns}).astype(
-        dict.fromkeys(POSITION_COLUMNS, object)
-    )
-    shown = _localized(_shown(frame, POSITION_COLUMNS), languages)
-    totals = _localized(_totals(frame), languages)
-    table = _tables(shown, POSITION_COLUMNS, clients, HeldRow, most_rows)
-    totals_table = _tables(totals, TOTAL_COLUMNS, clients, StockRow, most_rows)
-    counts, stocks = (
-        np.bincount(rows["owner"], minlength=clients).tolist() for rows in (frame, totals)
-    )
-    return [
-        Holdings(count, stock_count, *rows, *sums)
-        for count, stock_count, rows, sums in zip(counts, stocks, table, totals_table, strict=True)
-    ]
 
 
-def holdings_of(
-    positions: Sequence[dict[str, str | None]], language: str | None, most_rows: int
-) -> Holdings:
-    """Return the holdings of one client."""
-    type_ = pa.list_(pa.struct([(name, pa.string()) for name in POSITION_COLUMNS]))
-    return holdings_of_batch(pa.array([positions], type_), [language], most_rows)[0]
+def _cell(text: str) -> str:
+    return single_line(text, LONGEST_CELL)
 
 
-def _shown(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
-    return frame.assign(
-        **{name: [single_line(cell, LONGEST_CELL) for cell in frame[name]] for name in columns}
-    )
+def _totals(positions: Sequence[HeldRow]) -> list[StockRow]:
+    """Return the sums by stock, a ticker on an exchange, sorted by both.
 
-
-def _localized(shown: pd.DataFrame, languages: Sequence[str | None]) -> pd.DataFrame:
-    if not any(languages):
-        return shown
-    owners = [languages[owner] for owner in shown["owner"]]
-    return shown.assign(
-        **{
-            name: [
-                number_text(cell, language) if language else cell
-                for cell, language in zip(shown[name], owners, strict=True)
-            ]
-            for name in NUMBERS & {*shown.columns}
-        }
-    )
-
-
-def _totals(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return (owner, ticker, exchange, positions, total), by owner and stock.
-
-    Positions without a ticker may be different stocks, so they are not added up.
+    Shares of different stocks are not added up, and positions without a ticker may be of different
+    stocks.
     """
-    numbers = [
-        _number(amount) if ticker else None
-        for amount, ticker in zip(frame["amount"], frame["ticker"], strict=True)
+    amounts: dict[tuple[str, str], list[Decimal | None]] = defaultdict(list)
+    for held in positions:
+        number = _number(held.amount) if held.ticker else None
+        amounts[held.ticker, held.exchange].append(number)
+    return [
+        StockRow(_cell(ticker), _cell(exchange), str(len(numbers)), _cell(_sum(numbers)))
+        for (ticker, exchange), numbers in sorted(amounts.items(), key=lambda stock: stock[0])
     ]
-    known = [number is not None for number in numbers]
-    filled = [number if number is not None else Decimal(0) for number in numbers]
-    keyed = frame.assign(number=pd.Series(filled, dtype=object), known=pd.Series(known, dtype=bool))
+
+
+def _sum(numbers: Sequence[Decimal | None]) -> str:
+    known = [number for number in numbers if number is not None]
+    if len(known) < len(numbers):
+        return NOT_ADDED
     with localcontext() as context:
         context.prec = 3 * MAGNITUDE
-        grouped = keyed.groupby(["owner", "ticker", "exchange"], sort=True)
-        sums = grouped.agg(
-            positions=("known", "size"), number=("number", "sum"), known=("known", "all")
-        ).reset_index()
-    sums["total"] = [
-        _plain(number) if known else NOT_ADDED
-        for number, known in zip(sums["number"], sums["known"], strict=True)
-    ]
-    sums["positions"] = sums["positions"].astype(str)
-    return _shown(sums, TOTAL_COLUMNS)
+        total = reduce(add, known)
+    return format(total, "f") if abs(total.adjusted()) <= LONGEST_CELL // 2 else str(total)
 
 
 def _number(amount: str) -> Decimal | None:
@@ -152,43 +100,13 @@ def _number(amount: str) -> Decimal | None:
     return number if fits else None
 
 
-def _plain(number: Decimal) -> str:
-    return format(number, "f") if abs(number.adjusted()) <= LONGEST_CELL // 2 else str(number)
-
-
-def _tables(
-    frame: pd.DataFrame, columns: dict[str, str], clients: int, row: Any, most_rows: int
-) -> list[tuple[str, list[Any]]]:
-    """Return per client the text table with its heading, and the first rows."""
-    owner = frame["owner"]
-    widths = {
-        name: pd.Series([len(cell) for cell in frame[name]], dtype=int)
-        .groupby(owner)
-        .max()
-        .reindex(range(clients), fill_value=0)
-        .clip(lower=len(title))
-        for name, title in columns.items()
-    }
-    lines = _lines({name: frame[name].tolist() for name in columns}, widths, owner)
-    everybody = pd.Series(range(clients), dtype=int)
-    heads = _lines({name: [title] * clients for name, title in columns.items()}, widths, everybody)
-    cells = [frame[name].tolist() for name in columns]
-    ends = np.searchsorted(owner.to_numpy(), np.arange(clients + 1)).tolist()
-    return [
-        (
-            "\n".join([heads[client], *lines[start:end]]),
-            list(map(row, *(column[start : min(end, start + most_rows)] for column in cells))),
-        )
-        for client, (start, end) in enumerate(pairwise(ends))
-    ]
-
-
-def _lines(
-    cells: dict[str, list[str]], widths: dict[str, "pd.Series[int]"], owner: "pd.Series[int]"
-) -> list[str]:
-    padded = []
-    for name, column in cells.items():
-        width = widths[name].to_numpy()[owner.to_numpy()].astype(int).tolist()
-        pad = str.rjust if name in NUMBERS else str.ljust
-        padded.append([pad(cell, size) for cell, size in zip(column, width, strict=True)])
-    return ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
+def _text_table(
+    columns: Mapping[str, Callable[[str, int], str]], rows: Sequence[Sequence[str]]
+) -> str:
+    lines = [tuple(columns), *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    pads = list(zip(columns.values(), widths, strict=True))
+    return "\n".join(
+        "  ".join(pad(cell, width) for cell, (pad, width) in zip(line, pads, strict=True)).rstrip()
+        for line in lines
+    )

@@ -75,6 +75,8 @@ class LedgerIndex:
 
     def resent(self, client: str) -> int:
         """Return how often a client's mail was sent again."""
+        if not self.resends:  # as nearly always: no hash is needed
+            return 0
         return self.resends.get(LedgerId(client)) or self.resends.get(LedgerId.erased(client), 0)
 
     def unknown(self, client: str) -> LedgerEntry:

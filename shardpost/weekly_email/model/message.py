@@ -5,7 +5,7 @@ from records pass through `single_line`, so that no header can be injected.
 """
 
 from binascii import b2a_qp
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import format_datetime
@@ -22,12 +22,13 @@ from shardpost.weekly_email.model.email_context import (
     encoded,
     mailboxes,
 )
-from shardpost.weekly_email.model.holdings import Holdings
+from shardpost.weekly_email.model.holdings import held_values
 from shardpost.weekly_email.model.mail_rendering import Rendered, rendered
 from shardpost.weekly_email.model.mail_templates import ENGLISH, MailTemplates, Values
 from shardpost.weekly_email.model.recipient import Recipient
 
 Rendering = Callable[[MailTemplates, str | None, Values], Rendered]
+Positions = Sequence[Mapping[str, str | None]]
 LONGEST_LINE = 998  # bytes without CRLF (RFC 5322, 2.1.1)
 
 
@@ -92,15 +93,15 @@ class Draft:
         )
 
 
-def compose(context: EmailContext, to: Recipient, holdings: Holdings, date: datetime) -> Mail:
+def compose(context: EmailContext, to: Recipient, positions: Positions, date: datetime) -> Mail:
     """Write one e-mail: RFC 5322 headers, List-* with one-click unsubscribing, text and HTML."""
-    return draft(context, to, holdings, date).mail()
+    return draft(context, to, positions, date).mail()
 
 
 def draft(
     context: EmailContext,
     to: Recipient,
-    holdings: Holdings,
+    positions: Positions,
     date: datetime,
     *,
     is_test: bool = False,
@@ -114,7 +115,14 @@ def draft(
     older responders, which know `bulk`.
     """
     language = context.templates.language_for(to.language)
-    values = _values(context, to, holdings, language)
+    values = {
+        **context.shared_values,
+        **held_values(positions, language, context.templates.most_rows),
+        "client": single_line(to.client, LONGEST_NAME),
+        "name": single_line(to.name, LONGEST_NAME),
+        "language": (language or ENGLISH).replace("_", "-"),
+        "unsubscribe": context.unsubscribe_url(to.client),
+    }
     if is_test:
         site = urlsplit(context.sender.unsubscribe_url)
         values["unsubscribe"] = f"{site.scheme}://{site.netloc}/"
@@ -140,26 +148,6 @@ def draft(
         headers |= {"Subject": f"[Test] {headers['Subject']}", "Message-ID": identity}
         del headers["List-Unsubscribe"], headers["List-Unsubscribe-Post"]
     return Draft(to, identity, sender.address, headers, found.text, found.html)
-
-
-def _values(
-    context: EmailContext, to: Recipient, holdings: Holdings, language: str | None
-) -> Values:
-    return {
-        **context.shared_values,
-        "client": single_line(to.client, LONGEST_NAME),
-        "name": single_line(to.name, LONGEST_NAME),
-        "language": (language or ENGLISH).replace("_", "-"),
-        "count": holdings.positions,
-        "stocks": holdings.stocks,
-        "positions": holdings.rows,
-        "more_positions": holdings.positions - len(holdings.rows),
-        "totals": holdings.totals,
-        "more_totals": holdings.stocks - len(holdings.totals),
-        "text_table": holdings.text_table,
-        "text_totals": holdings.text_totals,
-        "unsubscribe": context.unsubscribe_url(to.client),
-    }
 
 
 def message_id(context: EmailContext, client: str) -> str:
