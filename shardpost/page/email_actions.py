@@ -21,7 +21,7 @@ from shardpost.page.mails import unpacked
 from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Link, Listing
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Reason, Required
 from shardpost.weekly_email import week_decisions
-from shardpost.weekly_email.email_job import EmailRequest, Mode, RunRules
+from shardpost.weekly_email.email_job import EmailRequest, Mode
 from shardpost.weekly_email.limits import totals
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.own_templates import bounded_templates_of
@@ -109,7 +109,7 @@ def plan(visit: CurrentRequest, order: Annotated[SendOrder, Query()]) -> Respons
     document = week_document(found, known.shards)
     counts = totals(document["shards"])
     would_mail = counts["open"] + (counts[order.again.lower()] if order.again else 0)
-    if (order.on_unknown or installation.values(RunRules).on_unknown) == "resend":
+    if (order.on_unknown or installation.settings.on_unknown) == "resend":
         would_mail += counts["unknown"]
     planned = {"week": order.week, "params": order.conf(), "refused": refused, "counts": counts}
     return visit.answer(

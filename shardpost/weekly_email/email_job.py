@@ -154,16 +154,3 @@ class EmailRequest:
         """Return the result of a run that skips its week: an empty `as_frozen` with the reason."""
         nothing = {"shards": 0, "recipients": 0, "groups": []}
         return {"week": str(self.week), "snapshot": None, **nothing, "skipped": reason}
-
-
-@dataclass(frozen=True)
-class RunRules:
-    """The settings of runs."""
-
-    weekly_send: str
-    weekly_lateness_days: int
-    mail_snapshot_age: float
-    mail_rate: float | None
-    max_drop: float
-    on_unknown: str
-    shards_per_task: int

@@ -20,7 +20,7 @@ from shardpost.spark.job import JobResult
 from shardpost.values.schedules import WeeklyTime
 from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus
-from shardpost.weekly_email.email_job import EmailRequest, Mode, RunRules, shard_label
+from shardpost.weekly_email.email_job import EmailRequest, Mode, shard_label
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, WITH_ADDRESS, FrozenWeeks
 from shardpost.weekly_email.limits import MailLimits, too_many
 from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus, status_document
@@ -46,15 +46,14 @@ def run(request: EmailRequest, installation: Installation) -> JobResult:
     if reason := why_skip(installation, request, state):
         log.info("skipped: %s", reason)
         return DONE, request.skipped(reason)
-    rules = installation.values(RunRules)
     with spark_errors_of(request.week):
         week = prepare(installation, request, state)
         looks_only = not (request.is_real or request.is_part)
         why = why_refused(request, week) if looks_only else None
         refused = {"would_be_refused": why} if why else {}
         if request.mode in (Mode.FREEZE, Mode.LIST_GROUPS):
-            return DONE, week.as_frozen(rules.shards_per_task) | refused
-        resend = request.resend_policy(rules.on_unknown)
+            return DONE, week.as_frozen(installation.settings.shards_per_task) | refused
+        resend = request.resend_policy(installation.settings.on_unknown)
         options = SendOptions(week.context, resend, request.now, time.time())
         if request.mode is Mode.DRY_RUN:
             log.info("%s: listing what a run would do to each client", request.week)
@@ -82,9 +81,9 @@ def why_skip(installation: Installation, request: EmailRequest, state: WeekState
         return None
     commits = snapshots.committed_times(installation.tables).values()
     first = min(commits, default=None)
-    rules = installation.values(RunRules)
-    later = WeeklyTime.parse(rules.weekly_send).later(request.week.end)
-    return request.week.why_skip(request.now, first, rules.weekly_lateness_days, later)
+    settings = installation.settings
+    later = WeeklyTime.parse(settings.weekly_send).later(request.week.end)
+    return request.week.why_skip(request.now, first, settings.weekly_lateness_days, later)
 
 
 def why_refused(request: EmailRequest, week: PreparedWeek) -> str | None:
@@ -122,10 +121,10 @@ def send(
 
     A part of a run also returns the answers to its shards, for `settle_parts`.
     """
-    rules = installation.values(RunRules)
     unsubscribed = Unsubscribed(installation.tables, week.snapshot.number)
     options = replace(options, has_unsubscribed=unsubscribed)
-    rate = rules.mail_rate / request.groups if rules.mail_rate else None
+    whole_rate = installation.settings.mail_rate
+    rate = whole_rate / request.groups if whole_rate else None
     with week.state.locked(week.shards):
         FrozenWeeks(installation.tables).require_audience(week.iso_week)
         if week.frozen is None:  # its audience and contacts come from the snapshot

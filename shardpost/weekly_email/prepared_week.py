@@ -19,7 +19,7 @@ from shardpost.rebuilds import registry
 from shardpost.topics import guards
 from shardpost.topics.guards import StoreTopic
 from shardpost.weekly_email import email_job
-from shardpost.weekly_email.email_job import EmailRequest, RunRules, shard_groups, shard_text
+from shardpost.weekly_email.email_job import EmailRequest, shard_groups, shard_text
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
 from shardpost.weekly_email.model.email_context import EmailContext, Sender
 from shardpost.weekly_email.model.mail_templates import MailTemplates
@@ -125,8 +125,7 @@ def preview_week(
     week = PreparedWeek(state, ledger, as_of, sender, snapshot, chosen, frozen, templates)
     if request.is_real:
         guards.require_owner(installation)
-        most_old = installation.values(RunRules).mail_snapshot_age
-        _require_recent(snapshot, request.now, most_old)
+        _require_recent(snapshot, request.now, installation.settings.mail_snapshot_age)
     return week
 
 
@@ -144,7 +143,7 @@ def require_no_collapse(state: WeekState, counts: dict[str, int], in_snapshot: C
 
     Also refuse a snapshot with far more positions on unknown exchanges, even for the first week.
     """
-    before, most = state.frozen_before(), state.installation.values(RunRules).max_drop
+    before, most = state.frozen_before(), state.installation.settings.max_drop
     known = {RECIPIENTS: before.recipients} if before else {}
     if before and before.audience_erased_at is None:
         known = FrozenWeeks(state.installation.tables).counts(before.audience)

@@ -103,9 +103,9 @@ def erase_old_audiences(
 
     Raises LockedError beside a freeze.
     """
-    result, retention = ErasedAudiences(dry_run), installation.values(LedgerRetention)
+    result, settings = ErasedAudiences(dry_run), installation.settings
     # An audience is useless without its ledger.
-    days = min(retention.audience_days, retention.ledger_days)
+    days = min(settings.audience_days, settings.ledger_days)
     if not dry_run:
         with table_errors():
             dry_runs.forget_old(installation.tables, now, days)
@@ -138,14 +138,6 @@ def erase_old_audiences(
     return result
 
 
-@dataclass(frozen=True)
-class LedgerRetention:
-    """The ages in days at which a week's audience and ledger records are removed."""
-
-    audience_days: int
-    ledger_days: int
-
-
 def _mark(
     installation: Installation, week: FrozenWeek, now: datetime, result: ErasedAudiences
 ) -> bool:
@@ -176,7 +168,7 @@ def close_old_weeks(
 
     A week is closed after its audience was erased; a week being mailed is postponed.
     """
-    result, days = ClosedWeeks(dry_run), installation.values(LedgerRetention).ledger_days
+    result, days = ClosedWeeks(dry_run), installation.settings.ledger_days
     with table_errors():
         # For each week ever in the ledger: when it was frozen and mailed.
         used: dict[IsoWeek, list[datetime]] = defaultdict(list)

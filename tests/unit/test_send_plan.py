@@ -28,7 +28,7 @@ from shardpost.weekly_email.send_plan import (
     SubscriptionsUnknownError,
     Unsubscribed,
 )
-from shardpost.weekly_email.spark.dry_run import forecasts, lines_of
+from shardpost.weekly_email.spark.dry_run import lines_of
 from tests.support import members
 from tests.support.dry_runs import listed_at
 from tests.support.histories import overwrite, snapshot
@@ -310,4 +310,4 @@ def test_a_template_that_goes_wrong_stops_the_steps_and_makes_nobody_final() -> 
     assert "with the values of client bcd" in str(found.stop_reason)
     again = replace(found, stop_reason=None)
     with pytest.raises(ShardpostError, match=r"subject\.txt, line 1"):
-        list(forecasts(again, batch))
+        list(lines_of(pa.RecordBatch.from_pylist([member("bcd")], COLUMNS), again, None))

@@ -28,7 +28,7 @@ from shardpost.weekly_email.model.ledger import HANDED_OVER, DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.prepared_week import PreparedWeek
-from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan
+from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan, Step
 from shardpost.weekly_email.send_shard import SendOptions
 from shardpost.weekly_email.spark.audience_freeze import WeekFrames
 from shardpost.weekly_email.spark.send import by_shard, require_shard, shard_of_this_task
@@ -122,31 +122,6 @@ def _compared(audience: WeekFrames, week: PreparedWeek, before: FrozenWeek | Non
     )
 
 
-def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[tuple[DryRunList, str | None]]:
-    """Yield the list of each row of a batch, and the reason (None: would get an e-mail).
-
-    Raises ShardpostError for what would stop the run.
-    """
-    steps = {
-        (step.mail if isinstance(step, MailToSend) else step.entry).client: step
-        for step in plan.steps([batch])
-    }
-    if plan.stop_reason:
-        raise ShardpostError(plan.stop_reason)
-    clients = batch.column("client").to_pylist()
-    for client, state in zip(clients, plan.ledger_index.states(clients), strict=True):
-        match steps.get(client):
-            case MailToSend():
-                yield DryRunList.RECIPIENTS, None
-            case NoMail(entry) if entry.state is None:
-                yield DryRunList.UNCHANGED, f"not mailed yet: {entry.reason}"
-            case NoMail(entry):
-                yield DryRunList(str(entry.state)), entry.reason
-            case None:
-                why = why_unchanged(state, plan.ledger_index.resent(client))
-                yield DryRunList.UNCHANGED, why
-
-
 def why_unchanged(state: DeliveryState | None, resends: int) -> str:
     """Return why a run does not mail a client in that state."""
     match state:
@@ -170,24 +145,45 @@ def lines_of(
     """Yield the lines of a batch of a shard as rows of `LINES`, in the order of its rows.
 
     The batch has the columns of `SendPlan`, and `shard`, `is_member` of this week's audience, and
-    `was_member` of the audience before, whose ledger is `before` (None: no comparison).
+    `was_member` of the audience before, whose ledger is `before` (None: no comparison). Raises
+    ShardpostError for what would stop the run.
     """
     clients = batch.column("client").to_pylist()
     states = plan.ledger_index.states(clients)
     states_before = before.states(clients) if before is not None else [None] * len(clients)
-    members = forecasts(plan, batch.filter(batch.column("is_member")))
+    steps = {
+        (step.mail if isinstance(step, MailToSend) else step.entry).client: step
+        for step in plan.steps([batch.filter(batch.column("is_member"))])
+    }
+    if plan.stop_reason:
+        raise ShardpostError(plan.stop_reason)
     for row, state, state_before in zip(batch.to_pylist(), states, states_before, strict=True):
-        kind, reason = next(members) if row["is_member"] else (DryRunList.UNCHANGED, None)
-        line = {"client": row["client"], "shard": row["shard"]}
-        if kind is DryRunList.RECIPIENTS:
-            email = row["email_now" if state is DeliveryState.FAILED else "email"]
-            positions = [held["position"] for held in row["positions"]]
-            yield {"list": kind, **line, "email": email, "positions": positions}
-        elif row["is_member"]:
-            yield {"list": kind, **line, "reason": reason}
+        client, kind = row["client"], DryRunList.UNCHANGED
+        line = {"client": client, "shard": row["shard"]}
+        if row["is_member"]:
+            why = why_unchanged(state, plan.ledger_index.resent(client))
+            kind, more = _forecast(steps.get(client), row, state, why)
+            yield {"list": kind, **line, **more}
         gets = kind is DryRunList.RECIPIENTS or (
             kind is DryRunList.UNCHANGED and state in HANDED_OVER
         )
         had = row["was_member"] and state_before not in GOT_NONE
         if before is not None and gets != had:
             yield {"list": DryRunList.NEW if gets else DryRunList.LEFT, **line}
+
+
+def _forecast(
+    step: Step | None, row: dict[str, Any], state: DeliveryState | None, why_unchanged: str
+) -> tuple[DryRunList, dict[str, Any]]:
+    """Return the list of a member, and the rest of its line."""
+    match step:
+        case MailToSend():
+            email = row["email_now" if state is DeliveryState.FAILED else "email"]
+            positions = [held["position"] for held in row["positions"]]
+            return DryRunList.RECIPIENTS, {"email": email, "positions": positions}
+        case NoMail(entry) if entry.state is None:
+            return DryRunList.UNCHANGED, {"reason": f"not mailed yet: {entry.reason}"}
+        case NoMail(entry):
+            return DryRunList(str(entry.state)), {"reason": entry.reason}
+        case None:
+            return DryRunList.UNCHANGED, {"reason": why_unchanged}
