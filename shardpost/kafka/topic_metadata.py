@@ -1,4 +1,4 @@
-"""What Kafka says of its topics: partitions, which of these have a leader, ids, configuration.
+"""What Kafka says of its topics: partitions, leaders, configuration, and whether one was recreated.
 
 An id (KIP-516) tells a topic that was deleted and recreated from the one before; one that was
 restored or mirrored in another cluster has another id as well. How a topic is configured is asked

@@ -11,7 +11,7 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from shardpost.errors import ShardpostError, combined
 from shardpost.installation import Installation
-from shardpost.kafka import topic_changes
+from shardpost.kafka import topic_administration
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import watermarks
@@ -142,10 +142,10 @@ def _carried_out(installation: Installation, plans: Sequence[TopicPlan]) -> list
         for one in plans
         if one.create
     ]
-    created, failed = topic_changes.create_topics(kafka, new)
-    failed += topic_changes.alter_configs(kafka, {one.topic: one.configs for one in plans})
+    created, failed = topic_administration.create_topics(kafka, new)
+    failed += topic_administration.alter_configs(kafka, {one.topic: one.configs for one in plans})
     growing = {one.topic: one.partitions for one in plans if one.adds_partitions}
-    failed += topic_changes.add_partitions(kafka, growing)
+    failed += topic_administration.add_partitions(kafka, growing)
     if failed:
         raise combined(failed)
     counts = _await_leaders(kafka, [one.topic for one in plans])

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka.admin import ResourceType  # type: ignore[attr-defined]
 
 from shardpost.kafka.kafka import KafkaUnreachableError
-from shardpost.kafka.topic_changes import alter_configs
+from shardpost.kafka.topic_administration import alter_configs
 from shardpost.kafka.topic_metadata import (
     RecreatedTopicError,
     require_same_topics,
