@@ -38,17 +38,21 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
+def said(error: BaseException) -> str:
+    """Return what an error says; of one that is not ours, also that it was unexpected."""
+    if isinstance(error, ShardpostError):
+        return str(error)
+    return f"unexpected {type(error).__name__}: {error}"
+
+
 def combined(failures: Sequence[Exception]) -> Exception:
     """Return one error that says what each of them says, the first five; a single one as it is."""
     if len(failures) == 1:
         return failures[0]
-    said = [
-        str(one) if isinstance(one, ShardpostError) else f"{type(one).__name__}: {one}"
-        for one in failures[:NAMED_FAILURES]
-    ]
+    texts = [said(one) for one in failures[:NAMED_FAILURES]]
     if more := failures[NAMED_FAILURES:]:
-        said.append(f"and {len(more)} more")
-    return ShardpostError("; ".join(said))
+        texts.append(f"and {len(more)} more")
+    return ShardpostError("; ".join(texts))
 
 
 # Control characters but tab and newline, and those that turn the direction of a line.

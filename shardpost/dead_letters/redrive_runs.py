@@ -15,7 +15,7 @@ from typing import Any
 
 from shardpost.dead_letters.redrive import Redrive, RedriveResult
 from shardpost.dead_letters.redrive_plan import carry_out, plan_redrive
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, said
 from shardpost.locks.locks import exclusive
 from shardpost.locks.shared_files import Files, SharedFile
 from shardpost.wording import json_text
@@ -149,11 +149,10 @@ class _Runner:
             run.refused, run.refusals = plan.refused_count, plan.refusals
             run.state = RunState.RUNNING
             carry_out(self.redrive, plan, self.result)
-        except ShardpostError as error:
-            run.state, run.error = RunState.FAILED, str(error)
         except Exception as error:
-            log.exception("the redrive failed")
-            run.state, run.error = RunState.FAILED, f"unexpected {type(error).__name__}: {error}"
+            if not isinstance(error, ShardpostError):
+                log.exception("the redrive failed")
+            run.state, run.error = RunState.FAILED, said(error)
         else:
             run.refused, run.refusals = plan.refused_count, plan.refusals
             run.state = RunState.STOPPED if self.result.stop.is_set() else RunState.DONE

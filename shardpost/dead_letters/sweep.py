@@ -45,7 +45,7 @@ from shardpost.dead_letters.sweep_job import (
     parked_group,
     parked_lines,
 )
-from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
+from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, said
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import partitions_with_records
@@ -138,11 +138,10 @@ def sweep_partition(sweep: Sweep, partition: TopicPartition) -> PartitionReport:
     try:
         with disk_errors_explained(partition):
             outcomes = _sweep(sweep, report)
-    except ShardpostError as error:
-        report.error = str(error)
     except Exception as error:
-        log.exception("%s", partition)
-        report.error = f"unexpected {type(error).__name__}: {error}"
+        if not isinstance(error, ShardpostError):
+            log.exception("%s", partition)
+        report.error = said(error)
     else:
         del report.counts[Outcome.RESTORE]  # rewritten, and waiting as before
         left = (*LEFT_IN_STORE, Outcome.RESTORE)

@@ -15,7 +15,7 @@ from sqlite3 import Connection
 from sqlite3 import Error as DatabaseError
 from typing import NamedTuple, TypeVar
 
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, said
 from shardpost.installation import Installation
 from shardpost.kafka.topic_metadata import partition_counts, topic_ids
 from shardpost.weekly_email.delivery_status import WeekStatus, audience_of
@@ -157,7 +157,7 @@ class KeptStatuses:
             except BaseException as error:  # also the panic of a library in another language
                 log.warning("a ledger could not be read", exc_info=True)
                 for week in weeks:
-                    self._of(week).problem = _text(error)
+                    self._of(week).problem = said(error)
             finally:
                 with self._lock:
                     del self._reading[weeks]
@@ -181,7 +181,7 @@ class KeptStatuses:
             state = WeekState(installation, week)
             audience = _tried(audience_of, state, now)
             if isinstance(audience, Exception):
-                self._of(week).problem = _text(audience)
+                self._of(week).problem = said(audience)
             else:
                 statuses.append(WeekStatus(state, audience, partitions))
         self._count(installation, statuses, now)
@@ -207,7 +207,7 @@ class KeptStatuses:
             found = _statuses([status for status, *_ in lot])
             for (_, kept, counted), shards in zip(lot, found, strict=True):
                 if isinstance(shards, Exception):
-                    kept.problem = _text(shards)
+                    kept.problem = said(shards)
                 else:
                     kept.keep(counted, shards, now)
 
@@ -236,8 +236,3 @@ def _tried(ask: Callable[..., Answer], *given: object) -> Answer | Exception:
     except Exception as error:
         log.warning("a week cannot be counted", exc_info=True)
         return error
-
-
-def _text(problem: BaseException) -> str:
-    is_ours = isinstance(problem, ShardpostError)
-    return str(problem) if is_ours else f"unexpected {type(problem).__name__}: {problem}"

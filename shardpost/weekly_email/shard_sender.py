@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from types import FrameType
 
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, said
 from shardpost.installation import Installation
 from shardpost.locks.claims import boot_clock
 from shardpost.weekly_email import ledger_topic
@@ -207,7 +207,7 @@ def _send(session: SmtpSession, mail: Mail, require: Callable[[], None]) -> Smtp
         return session.send(mail, require)
     except Exception as error:
         log.exception("internal error while a mail was sent")
-        return NoReply(f"unexpected {type(error).__name__}: {error}")
+        return NoReply(said(error))
 
 
 @contextmanager
