@@ -36,10 +36,8 @@ from shardpost.run_requests.model.commands import (
 from shardpost.run_requests.model.requests import (
     MOST_BYTES,
     AlreadyRunning,
-    Conflict,
     Forward,
-    Issue,
-    Refused,
+    NotRun,
     RequestRules,
     decide_record,
 )
@@ -197,7 +195,7 @@ class PartitionDispatch:
         key = (record.key or b"").decode(errors="replace")
         commands, where = self._commands, record.coordinates
         match decide_record(record, commands.get(key), commands.release_of(key), self._rules):
-            case Issue(command):
+            case Command() as command:
                 log.info("%s: %s: issued, run %s", where, key, command.run_id)
                 self._counts.issued += 1
                 yield from self._release(key)  # in the place of one whose run has ended
@@ -206,12 +204,10 @@ class PartitionDispatch:
             case AlreadyRunning(command):
                 log.info("%s: %s: already running, run %s", where, key, command.run_id)
                 self._counts.already_running += 1
-            case Conflict(reason):
-                self._counts.conflicts += 1
-                yield self._not_run_record(record, Kind.CONFLICT, reason)
-            case Refused(reason):
-                self._counts.refused += 1
-                yield self._not_run_record(record, Kind.REFUSED, reason)
+            case NotRun(reason, kind):
+                self._counts.conflicts += kind is Kind.CONFLICT
+                self._counts.refused += kind is Kind.REFUSED
+                yield self._not_run_record(record, kind, reason)
             case Forward(partition):
                 log.info("%s: %s: forwarded to its partition, %d", where, key, partition)
                 self._counts.forwarded += 1

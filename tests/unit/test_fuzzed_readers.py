@@ -41,7 +41,7 @@ from shardpost.position_import.model.source import FileSource, Format
 from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.run_requests.model import commands
 from shardpost.run_requests.model.commands import MOST_NESTED, Command, CommandState, next_action
-from shardpost.run_requests.model.requests import Issue, Refused, RequestRules, decide_record
+from shardpost.run_requests.model.requests import NotRun, RequestRules, decide_record
 from shardpost.run_requests.request_client import Decided
 from shardpost.topics.model.cluster import release
 from shardpost.values.retry_settings import RetryRules
@@ -143,14 +143,14 @@ def use_request(record: Record) -> None:
     """Decide on a request; a command that it wins must read back as it was written."""
     for active in (None, ACTIVE):
         match decide_record(record, active, None, RULES):
-            case Issue(command):
+            case Command() as command:
                 entry = commands.decode(record.key, command.value(), NOW)
                 assert entry is not None
                 assert entry.command == command
                 use_command(record._replace(value=command.value()))
-            case Refused(reason):
+            case NotRun(reason, kind):
                 about = record.key or b"-"
-                decision = decisions.Decision(about, decisions.Kind.REFUSED, "x", NOW, reason)
+                decision = decisions.Decision(about, kind, "x", NOW, reason)
                 assert decisions.decode(about, decision.value()) is not None
 
 
@@ -196,9 +196,7 @@ def test_a_request_is_refused_from_one_depth_on_and_no_depth_stops_those_behind_
     for depth in [3, 99, MOST_NESTED, MOST_NESTED + 1, *range(900, 1_010), 5_000]:
         record = Record(b"k", deep(depth), [], MILLISECONDS, "run-requests", 0, 7)
         use_request(record)
-        assert isinstance(decide_record(record, None, None, RULES), Refused) == (
-            depth > MOST_NESTED
-        )
+        assert isinstance(decide_record(record, None, None, RULES), NotRun) == (depth > MOST_NESTED)
 
 
 # Positions, clients and exchanges: the reference that Spark's decoder is compared with

@@ -58,18 +58,11 @@ def escaped(key: str) -> str:
 
 
 @dataclass(frozen=True)
-class Request:
-    """A record that could be parsed: the command that it becomes if it wins, and its time."""
-
-    command: Command
-    at: datetime
-
-
-@dataclass(frozen=True)
-class Refused:
-    """Why a request is not run."""
+class NotRun:
+    """Why a request is not run: it is refused, or in conflict with what is active under its key."""
 
     reason: str
+    kind: Kind = Kind.REFUSED
 
 
 @dataclass(frozen=True)
@@ -82,37 +75,36 @@ class RequestRules:
     now: datetime
 
 
-def parse(record: Record) -> Request | Refused:
-    """Return the request of a record, or why it is refused."""
+def parse(record: Record) -> Command | NotRun:
+    """Return the command that a request becomes if it wins, or why it is refused."""
     for name, part in (("a key", record.key), ("a value", record.value)):
         if not part:
-            return Refused(f"expected {name}, found {'null' if part is None else 'an empty one'}")
+            return NotRun(f"expected {name}, found {'null' if part is None else 'an empty one'}")
         if len(part) > MOST_BYTES:
-            return Refused(f"expected {name} of at most {MOST_BYTES} bytes, found {len(part)}")
+            return NotRun(f"expected {name} of at most {MOST_BYTES} bytes, found {len(part)}")
     try:
         key = (record.key or b"").decode()
         form = parse_json(record.value or b"")
     except ValueError as error:
-        return Refused(f"expected a key in UTF-8 and a value in JSON: {shown(error)}")
+        return NotRun(f"expected a key in UTF-8 and a value in JSON: {shown(error)}")
     return _request(key, form, record)
 
 
-def _request(key: str, form: object, record: Record) -> Request | Refused:
+def _request(key: str, form: object, record: Record) -> Command | NotRun:
     if not isinstance(form, dict):
-        return Refused(f"expected an object, found {shown(form)}")
+        return NotRun(f"expected an object, found {shown(form)}")
     dag, conf = form.get("Dag"), form.get("Conf", {})
     requested_by = form.get("RequestedBy", NOT_SAID)
     if not isinstance(dag, str) or not dag:
         found = shown(dag) if "Dag" in form else "none"
-        return Refused(f"expected Dag to be the name of a DAG, found {found}")
+        return NotRun(f"expected Dag to be the name of a DAG, found {found}")
     if not isinstance(conf, dict):
-        return Refused(f"expected Conf to be an object, found {shown(conf)}")
+        return NotRun(f"expected Conf to be an object, found {shown(conf)}")
     if not isinstance(requested_by, str):
-        return Refused(f"expected RequestedBy to be text, found {shown(requested_by)}")
-    at = instant_of(record.timestamp)
-    name = run_id(key, record.offset, int(at.timestamp() * 1000))
-    by, offset = requested_by or NOT_SAID, record.offset
-    return Request(Command(key, CommandState.ISSUED, dag, conf, by, offset, name), at)
+        return NotRun(f"expected RequestedBy to be text, found {shown(requested_by)}")
+    at_ms = int(instant_of(record.timestamp).timestamp() * 1000)
+    by, name = requested_by or NOT_SAID, run_id(key, record.offset, at_ms)
+    return Command(key, CommandState.ISSUED, dag, conf, by, record.offset, name)
 
 
 def shown(value: object) -> str:
@@ -185,24 +177,10 @@ def status_of(
 
 
 @dataclass(frozen=True)
-class Issue:
-    """The request wins: this command is to be issued."""
-
-    command: Command
-
-
-@dataclass(frozen=True)
 class AlreadyRunning:
     """The same is active already: the request changes nothing."""
 
     command: Command
-
-
-@dataclass(frozen=True)
-class Conflict:
-    """Another payload is active under this key."""
-
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -212,7 +190,8 @@ class Forward:
     partition: int
 
 
-RequestDecision = Issue | AlreadyRunning | Conflict | Refused | Forward
+# A command is that of a request that wins: it is to be issued.
+RequestDecision = Command | AlreadyRunning | NotRun | Forward
 
 
 def decide_record(
@@ -223,28 +202,29 @@ def decide_record(
     `active` is the command in force under its key; `release` says that its run has ended, and when:
     a request from before that counts as made during the run.
     """
-    request = parse(record)
-    if isinstance(request, Refused):
-        return request
-    command = request.command
+    command = parse(record)
+    if isinstance(command, NotRun):
+        return command
     partition = partition_of(command.key, rules.partitions)
     if partition != record.partition:
         return Forward(partition)
     if command.dag not in rules.dags:
         known = ", ".join(sorted(rules.dags))
-        return Refused(f"{shown(command.dag)} cannot be requested, only {known}")
-    if rules.now - request.at > rules.max_age:
-        return Refused(
-            f"requested {request.at:%Y-%m-%d %H:%M} UTC, more than {rules.max_age.days} days ago"
+        return NotRun(f"{shown(command.dag)} cannot be requested, only {known}")
+    at = instant_of(record.timestamp)
+    if rules.now - at > rules.max_age:
+        return NotRun(
+            f"requested {at:%Y-%m-%d %H:%M} UTC, more than {rules.max_age.days} days ago"
             " (SHARDPOST_REQUEST_DAYS): send the request again"
         )
-    if active is None or (release is not None and request.at >= release.at):
-        return Issue(command)
+    if active is None or (release is not None and at >= release.at):
+        return command
     if active.state is CommandState.UNREADABLE:
-        return Conflict("the command that holds the key cannot be decoded")
+        return NotRun("the command that holds the key cannot be decoded", Kind.CONFLICT)
     if _payload(command) == _payload(active):
         return AlreadyRunning(active)
-    return Conflict(f"run {active.run_id}, requested by {active.requested_by}, has another payload")
+    found = f"run {active.run_id}, requested by {active.requested_by}, has another payload"
+    return NotRun(found, Kind.CONFLICT)
 
 
 def _payload(one: Command) -> str:
