@@ -47,19 +47,16 @@ class AirflowApi:
     def trigger(self, dag: str, params: dict[str, Any]) -> str:
         """Start a run and return its id."""
         form = {"logical_date": None, "conf": params}
-        path = f"{_dag_path(dag)}/dagRuns"
-        with _understood("POST", path):
-            run_id: str = _json_of("POST", path, self._request("POST", path, form))["dag_run_id"]
+        with _answer(self._request("POST", f"{_dag_path(dag)}/dagRuns", form)) as run:
+            run_id: str = run["dag_run_id"]
             return run_id
 
     def run(self, dag: str, run_id: str) -> AirflowRun | None:
         """Return a run; None if Airflow has none of that id."""
-        path = _run_path(dag, run_id)
-        response = self._retried("GET", path)
+        response = self._retried("GET", _run_path(dag, run_id))
         if response.status_code == NOT_FOUND:
             return None
-        with _understood("GET", path):
-            run = _json_of("GET", path, response)
+        with _answer(response) as run:
             if run["state"] not in ENDED:
                 return AirflowRun(run["state"])
             ended_at = run["end_date"] or run["start_date"] or run["run_after"]
@@ -74,19 +71,18 @@ class AirflowApi:
         response = self._retried("GET", path)
         if response.status_code == NOT_FOUND:
             return f"Airflow has no DAG {dag}"
-        with _understood("GET", path):
-            found = _json_of("GET", path, response)
+        with _answer(response) as found:
             if found["is_stale"]:
                 return f"DAG {dag} is stale in Airflow: no file defines it any more"
             if found["is_paused"]:
                 return f"DAG {dag} is paused in Airflow"
-        path = f"{path}/dagRuns"
         form = {"dag_run_id": run_id, "logical_date": None, "conf": conf, "note": note}
-        response = self._retried("POST", path, form)
+        response = self._retried("POST", f"{path}/dagRuns", form)
         if response.status_code in (BAD_REQUEST, NOT_FOUND, UNPROCESSABLE):
             return f"Airflow rejects the run: {_shown(response)}"
         if response.status_code != CONFLICT:
-            _json_of("POST", path, response)
+            with _answer(response):
+                pass
         return None
 
     def wait(self, dag: str, run_id: str, seconds: float, say: Callable[[str], None]) -> None:
@@ -110,7 +106,8 @@ class AirflowApi:
 
     def get(self, path: str) -> Any:
         """Return the JSON document at a path."""
-        return _json_of("GET", path, self._request("GET", path))
+        with _answer(self._request("GET", path)) as document:
+            return document
 
     def _retried(
         self, method: str, path: str, form: dict[str, Any] | None = None
@@ -158,8 +155,8 @@ def log_in(
                 f"Airflow at {address} rejects the login of user {user!r}, or another server"
                 f" answers there: {response.status_code} {_shown(response)!r}"
             )
-        with _understood("POST", "/auth/token"):
-            client.headers["Authorization"] = f"Bearer {response.json()['access_token']}"
+        with _answer(response) as token:
+            client.headers["Authorization"] = f"Bearer {token['access_token']}"
         yield AirflowApi(client)
 
 
@@ -171,18 +168,14 @@ def _run_path(dag: str, run_id: str) -> str:
     return f"{_dag_path(dag)}/dagRuns/{quote(run_id, safe='')}"
 
 
-def _json_of(method: str, path: str, response: httpx.Response) -> Any:
+@contextmanager
+def _answer(response: httpx.Response) -> Iterator[Any]:
+    """Give the JSON document of an answer; an error says whose answer is wrong."""
+    method, path = response.request.method, response.request.url.raw_path.decode()
     if response.is_error:
         raise ShardpostError(f"{method} {response.url}: {response.status_code} {_shown(response)}")
-    with _understood(method, path):
-        return response.json()
-
-
-@contextmanager
-def _understood(method: str, path: str) -> Iterator[None]:
-    """Turn what is wrong with an answer into an error that says whose answer it was."""
     try:
-        yield
+        yield response.json()
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise ShardpostError(
             f"Airflow: {method} {path}: expected an answer of its REST API, found an invalid one"
