@@ -23,7 +23,6 @@ from shardpost.dead_letters.model.letter_history import ListFilters
 from shardpost.dead_letters.model.redrive_request import (
     VALUE_BYTES,
     RedriveRequest,
-    Selection,
     require_fitting,
 )
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError, harmless, one_line
@@ -62,7 +61,7 @@ class ParkedOptions:
             raise UsageError("--rate needs --apply: a plan moves no letters")
         ids = frozenset(self.ids) if self.ids else None
         return RedriveRequest(
-            Selection(ids, ListFilters(None, self.origin, self.error, self.since, self.until)),
+            ListFilters(None, self.origin, self.error, self.since, self.until, ids=ids),
             is_redrive,
             self.by,
             self.why,

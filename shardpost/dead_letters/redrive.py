@@ -105,7 +105,7 @@ class Redrive:
     @property
     def partitions(self) -> Sequence[TopicPartition]:
         """The partitions of the parking lot that may contain selected letters."""
-        topic, ids = self.routes.parking_lot, self.request.selection.ids
+        topic, ids = self.routes.parking_lot, self.request.filters.ids
         count = self.routes.partitions[topic]
         numbers: Iterable[int] = range(count)
         if ids and not any(name.startswith(SHA256) for name in ids):
@@ -128,7 +128,7 @@ def selected_letters(redrive: Redrive, partition: TopicPartition) -> Iterator[Pa
     with disk_errors_explained(partition), closing(open_temporary(_PARKED)) as disk:
         for record in map(record_of, messages):
             row: Sequence[object]
-            if record.value is None or not redrive.request.selection.selects(record):
+            if record.value is None or not redrive.request.selects(record):
                 row = (name_of(record.key), None, None, None, record.offset, record.partition)
             else:
                 row = redrive.letter(record)

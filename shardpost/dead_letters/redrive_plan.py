@@ -25,7 +25,7 @@ from shardpost.dead_letters.redrive import (
 from shardpost.errors import UsageError
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import watermarks
+from shardpost.kafka.offsets import watermarks, watermarks_of
 from shardpost.kafka.reading import read_one
 from shardpost.kafka.topic_metadata import topic_ids
 from shardpost.locks.locks import exclusive
@@ -36,11 +36,8 @@ REFUSED_SHOWN = 100
 
 def lot_size(redrive: Redrive) -> int:
     """Return the number of offsets of the parking lot to read, some possibly empty."""
-    topic = redrive.routes.parking_lot
-    counts = {topic: redrive.routes.partitions[topic]}
-    marks = watermarks(redrive.installation.kafka, counts, committed=False)[topic]
-    wanted = {partition.partition for partition in redrive.partitions}
-    return sum(end - low for number, (low, end) in marks.items() if number in wanted)
+    marks = watermarks_of(redrive.installation.kafka, redrive.partitions, committed=False)
+    return sum(end - low for low, end in marks.values())
 
 
 def prepared(
@@ -138,7 +135,7 @@ def plan_of_ids(redrive: Redrive, parked: Iterable[Step]) -> RedrivePlan:
 
 def _planned(redrive: Redrive, letters: Iterable[ParkedLetter]) -> RedrivePlan:
     plan = RedrivePlan(redrive.shown)
-    ids = redrive.request.selection.ids
+    ids = redrive.request.filters.ids
     missing, left = set(ids or ()), redrive.canary
     for letter in letters:
         missing.discard(letter.id)

@@ -54,6 +54,11 @@ class Wanted(TypedForm):
     page: PageNumber = 1
 
     @property
+    def filters(self) -> ListFilters:
+        """Which letters these are."""
+        return ListFilters(**self.model_dump(exclude={"page"}))
+
+    @property
     def query(self) -> dict[str, str]:
         """The parameters of an address that has them; a page is none."""
         given = self.model_dump(mode="json", exclude={"page"})
@@ -146,8 +151,7 @@ def selected(
 
 def _found(visit: PageRequest, asked: Wanted) -> tuple[ListedLetters, dict[str, Any]]:
     index = open_index(visit.installation, visit.memory.letters, most_unread=FEW_OFFSETS)
-    filters = ListFilters(asked.state, asked.origin, asked.error, asked.since, asked.until)
-    found = listed(visit.installation, index, filters, visit.now, text=asked.text)
+    found = listed(visit.installation, index, asked.filters, visit.now)
     origins, errors = names_of(index)
     return found, {
         "found": found,

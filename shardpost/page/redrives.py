@@ -19,7 +19,7 @@ from shardpost.dead_letters.letters_table import FEW_OFFSETS
 from shardpost.dead_letters.listed_letters import ListedLetters, listed
 from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.letter_history import ListFilters
-from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection, require_fitting
+from shardpost.dead_letters.model.redrive_request import RedriveRequest, require_fitting
 from shardpost.dead_letters.redrive import Redrive
 from shardpost.dead_letters.redrive_plan import (
     RedrivePlan,
@@ -81,11 +81,10 @@ class Chosen(CommandForm):
     up_to: str | None = None
     whole: Annotated[bool, Field(exclude=True)] = False
 
-    def selection(self) -> Selection:
+    def filters(self) -> ListFilters:
         """Return which letters."""
         ids = None if self.ids is None else frozenset(re.split("[\r\n]+", self.ids)) - {""}
-        filters = ListFilters(None, self.origin, self.error, self.since, self.until)
-        return Selection(ids, filters)
+        return ListFilters(None, self.origin, self.error, self.since, self.until, ids=ids)
 
     def query(self) -> dict[str, Any]:
         """Return it as the parameters of an address."""
@@ -167,13 +166,13 @@ def last(visit: CurrentRequest) -> Response:
 def _redrive(
     visit: PageRequest, chosen: Chosen, value: bytes | None, why: str, *, is_patient: bool = False
 ) -> Redrive:
-    selection = chosen.selection()
+    filters = chosen.filters()
     if value is not None:
-        if len(selection.ids or ()) != 1 or chosen.do == "discard":
+        if len(filters.ids or ()) != 1 or chosen.do == "discard":
             raise UsageError("value: expected one letter that is redriven, found another choice")
         require_fitting(value, "value")
     request = RedriveRequest(
-        selection, chosen.do == "redrive", visit.name, why, visit.now, chosen.again, value
+        filters, chosen.do == "redrive", visit.name, why, visit.now, chosen.again, value
     )
     # The work may go on after its answer, with the patience of a task.
     installation = task_installation() if is_patient else visit.installation
@@ -187,7 +186,7 @@ def _plan(visit: PageRequest, chosen: Chosen, value: bytes | None) -> Response:
         document = plan_redrive(redrive).as_json(redrive.request.kind)
     else:
         found = _listed(visit, redrive)
-        is_read = 0 < len(redrive.request.selection.ids or ()) <= READ_ONE_BY_ONE
+        is_read = 0 < len(redrive.request.filters.ids or ()) <= READ_ONE_BY_ONE
         document = (
             plan_of_ids(redrive, found.page(0, READ_ONE_BY_ONE)).as_json(redrive.request.kind)
             if is_read
@@ -223,11 +222,10 @@ def _plan(visit: PageRequest, chosen: Chosen, value: bytes | None) -> Response:
 
 
 def _listed(visit: PageRequest, redrive: Redrive) -> ListedLetters:
-    chosen = redrive.request.selection
-    of = chosen.filters if chosen.ids is None else ListFilters()
-    filters = replace(of, state=LetterState.PARKED)
+    of = redrive.request.filters
+    filters = replace(of if of.ids is None else ListFilters(ids=of.ids), state=LetterState.PARKED)
     index = open_index(visit.installation, visit.memory.letters, most_unread=FEW_OFFSETS)
-    found = listed(visit.installation, index, filters, visit.now, ids=chosen.ids)
+    found = listed(visit.installation, index, filters, visit.now)
     return found.before(redrive.shown.ends)
 
 

@@ -20,7 +20,7 @@ from shardpost.dead_letters.letters_table import catch_up, not_in_table, steps_w
 from shardpost.dead_letters.listed_letters import listed
 from shardpost.dead_letters.model import letter_format, letters
 from shardpost.dead_letters.model.letter_history import ListFilters, Step, newest_steps
-from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
+from shardpost.dead_letters.model.redrive_request import RedriveRequest
 from shardpost.dead_letters.model.retry_policy import reported
 from shardpost.dead_letters.redrive import RedriveResult, carry_out_redrive
 from shardpost.dead_letters.redrive_plan import prepared
@@ -233,7 +233,7 @@ def decide(settings: Settings, *, value: bytes | None = None, is_redrive: bool =
     """Redrive or discard all that is parked, as `letters redrive --apply` does; return how many."""
     now = datetime.now(UTC)
     request = RedriveRequest(
-        Selection(), is_redrive, who="me", why="comma", now=now, allow_repeated=True, value=value
+        ListFilters(), is_redrive, who="me", why="comma", now=now, allow_repeated=True, value=value
     )
     result = RedriveResult()
     carry_out_redrive(prepared(installed(settings), request), result)

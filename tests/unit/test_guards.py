@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from shardpost.checkout import CHECKOUT
-from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
+from shardpost.dead_letters.model.letter_history import ListFilters
+from shardpost.dead_letters.model.redrive_request import RedriveRequest
 from shardpost.dead_letters.redrive import RedriveResult, carry_out_redrive
 from shardpost.dead_letters.redrive_plan import prepared
 from shardpost.dead_letters.sweep import sweep_dead_letters
@@ -118,7 +119,7 @@ OF_ANYONE = {
 
 
 def decided(at: Settings, *, is_redrive: bool) -> None:
-    request = RedriveRequest(Selection(), is_redrive, "me", "why", NOW)
+    request = RedriveRequest(ListFilters(), is_redrive, "me", "why", NOW)
     carry_out_redrive(prepared(installed(at), request), RedriveResult())
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from shardpost.dead_letters import redrive_runs
-from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection, Shown
+from shardpost.dead_letters.model.letter_history import ListFilters
+from shardpost.dead_letters.model.redrive_request import RedriveRequest, Shown
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.redrive import Redrive
 from shardpost.dead_letters.redrive_runs import LAST, SILENT, RedriveRun, RunState, last_run, start
@@ -29,7 +30,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def redrive(settings: Settings) -> Redrive:
-    request = RedriveRequest(Selection(), is_redrive=True, who="anna", why="mended", now=NOW)
+    request = RedriveRequest(ListFilters(), is_redrive=True, who="anna", why="mended", now=NOW)
     return Redrive(installed(settings), ROUTES, request, Shown("", {0: 9}))
 
 

@@ -22,9 +22,9 @@ from shardpost.dead_letters.model.letter_format import (
     keys_of,
     name_of,
 )
-from shardpost.dead_letters.model.letter_history import Step, newest_steps
+from shardpost.dead_letters.model.letter_history import ListFilters, Step, newest_steps
 from shardpost.dead_letters.model.letters import first_failure, parking_key
-from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
+from shardpost.dead_letters.model.redrive_request import RedriveRequest
 from shardpost.dead_letters.redrive import RedriveResult, carry_out_redrive
 from shardpost.dead_letters.redrive_plan import plan_redrive, prepared
 from shardpost.errors import harmless, one_line
@@ -82,7 +82,12 @@ def decide(settings: Settings, name: str, *, is_redrive: bool) -> dict[str, str]
     """Redrive or discard one letter by its name; return what is refused, and why."""
     now = datetime.now(UTC)
     request = RedriveRequest(
-        Selection(frozenset({name})), is_redrive, who="me", why="x", now=now, allow_repeated=True
+        ListFilters(ids=frozenset({name})),
+        is_redrive,
+        who="me",
+        why="x",
+        now=now,
+        allow_repeated=True,
     )
     redrive = prepared(installed(settings), request)
     carry_out_redrive(redrive, result := RedriveResult())

@@ -274,13 +274,18 @@ def _tombstone_step(record: Record, *, is_store: bool) -> Step | None:
 
 @dataclass(frozen=True)
 class ListFilters:
-    """Which letters are listed; None lists all, with only the recent resolved ones."""
+    """Which letters are chosen; None chooses all, with only the recent resolved ones.
+
+    `text` is in the id or the original key. No ids are not the same as all.
+    """
 
     state: str | None = None
     origin: str | None = None
     error: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    text: str = ""
+    ids: frozenset[str] | None = None
 
     def closed_since(self, now: datetime) -> datetime | None:
         """Return the earliest resolution time of listed letters; None: any."""

@@ -1,7 +1,7 @@
 """A redrive request: which parked letters a person wants redriven or discarded, and why."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from shardpost.dead_letters.model.letter_format import (
@@ -34,24 +34,6 @@ def require_fitting(value: bytes, name: str) -> None:
         raise UsageError(
             f"{name}: expected at most {VALUE_BYTES} bytes, the limit of a letter, found more"
         )
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which parked letters are selected; only a filter of None selects all."""
-
-    ids: frozenset[str] | None = None
-    filters: ListFilters = field(default_factory=ListFilters)
-
-    def selects(self, record: Record) -> bool:
-        """Tell whether a record of the parking lot is selected; one named by its id always is."""
-        return self.matches_filters(record) if self.ids is None else name_of(record.key) in self.ids
-
-    def matches_filters(self, record: Record) -> bool:
-        """Tell whether a record matches all but the ids; its time is when it was parked."""
-        headers = dict(record.headers)
-        at = instant_of(record.timestamp)
-        return self.filters.choose(origin_of(headers), error_of(headers), at)
 
 
 @dataclass(frozen=True)
@@ -89,7 +71,7 @@ class RedriveRequest:
     With `allow_repeated`, letters that one error parked REPEATED times are redriven, too.
     """
 
-    selection: Selection
+    filters: ListFilters
     is_redrive: bool
     who: str
     why: str
@@ -104,9 +86,19 @@ class RedriveRequest:
             return Kind.DISCARDED
         return Kind.REDRIVEN if self.value is None else Kind.EDITED
 
+    def selects(self, record: Record) -> bool:
+        """Tell whether a record of the parking lot is selected; one named by its id always is."""
+        ids = self.filters.ids
+        return self._is_chosen(record) if ids is None else name_of(record.key) in ids
+
+    def _is_chosen(self, record: Record) -> bool:
+        """Tell whether a record matches all but the ids; its time is when it was parked."""
+        headers, at = dict(record.headers), instant_of(record.timestamp)
+        return self.filters.choose(origin_of(headers), error_of(headers), at)
+
     def refusal(self, record: Record, rules: RetryRules) -> str | None:
         """Return why the request cannot be applied to a parked letter, or None."""
-        if not self.selection.matches_filters(record):
+        if not self._is_chosen(record):
             return "parked, but excluded by --origin, --error, --since or --until"
         if not self.is_redrive:
             return None
