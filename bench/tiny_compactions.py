@@ -28,7 +28,6 @@ from shardpost.delta import snapshots, storage, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders import publishing
-from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import Numbering
 from shardpost.holders.model.view_tables import (
@@ -38,6 +37,7 @@ from shardpost.holders.model.view_tables import (
     VIEW,
     FoldingRule,
 )
+from shardpost.holders.model.who_holds import position_sort_key
 from shardpost.holders.spark.table_writer import HoldersRun, fold_layers
 from shardpost.holders.table_commits import restore_table
 from shardpost.kafka import offsets

@@ -18,11 +18,11 @@ from shardpost.delta.query import at_snapshot, query
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.errors import UsageError
+from shardpost.holders.listed_holders import HoldersQuery, query_holders
 from shardpost.holders.model.explain import Transition
 from shardpost.holders.model.view_tables import REJECTED_RECORDS
 from shardpost.holders.position_history import explanation
 from shardpost.holders.queries import ask
-from shardpost.holders.who_holds import HoldersQuery, query_holders
 from shardpost.installation import Installation
 from shardpost.rebuilds.model.rebuild import REBUILDS
 from shardpost.settings import Settings, load

@@ -11,7 +11,6 @@ from shardpost.delta.query import OpenedTables, at_snapshot, query, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import text_literal
-from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.explain import (
     Change,
     ExchangeRecord,
@@ -26,6 +25,7 @@ from shardpost.holders.model.explain import (
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import newest_first, order_of
 from shardpost.holders.model.view_tables import EXCHANGE_EVENTS, POSITION_EVENTS, RETRY_NAMES
+from shardpost.holders.model.who_holds import position_sort_key
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import Coordinates
 

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from shardpost import tables
 from shardpost.dead_letters.model.letters import letter_id
 from shardpost.delta.snapshot import Snapshot, kept_snapshots
-from shardpost.holders import queries, who_holds
+from shardpost.holders import listed_holders, queries
 from shardpost.holders.model.explain import Change, PositionRecord, Transition
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import POSITION_EVENTS
@@ -65,10 +65,10 @@ def holders(
     """Show who holds, client by client; or the clients that a search finds."""
     at, installation = tables.snapshot(snapshot, visit.installation.settings), visit.installation
     form = visit.request.query_params.get("format")
-    found = who_holds.holders_page(
+    found = listed_holders.holders_page(
         installation.tables,
         at,
-        who_holds.HoldersQuery(None, shard, as_of, search, by_contact=_sees_contacts(visit)),
+        listed_holders.HoldersQuery(None, shard, as_of, search, by_contact=_sees_contacts(visit)),
         first=(page - 1) * ROWS_OF_A_PAGE,
         most=ROWS_OF_A_PAGE,
         longest=None if form in ("json", "csv") else LISTED_POSITIONS,
@@ -82,7 +82,7 @@ def holders(
             why = queries.why_no_holder(installation.tables, at, search, shard)
     contacts = _contacts(visit, at, [one.client for one in found.holders])
     ids = [position for one in found.holders for position in one.positions]
-    terms = who_holds.terms_of(installation.tables, at, ids, as_of)
+    terms = listed_holders.terms_of(installation.tables, at, ids, as_of)
     rows = [
         (
             _client(visit, one.client, as_of),
@@ -103,7 +103,7 @@ def holders(
         Listing(columns, rows, empty, total=found.total, number=page),
         found=found,
         terms=terms,
-        most_found=who_holds.MOST_FOUND,
+        most_found=listed_holders.MOST_FOUND,
         sees_contacts=_sees_contacts(visit),
         snapshot=at,
         asked={"search": search, "shard": shard, "as_of": as_of, "snapshot": snapshot},
@@ -126,7 +126,7 @@ def _contacts(
     visit: PageRequest, at: Snapshot, clients: Collection[str]
 ) -> dict[str, dict[str, Any]]:
     shown = clients if _sees_contacts(visit) else ()
-    return who_holds.contacts_of(visit.installation.tables, at, shown)
+    return listed_holders.contacts_of(visit.installation.tables, at, shown)
 
 
 def _at_snapshot(visit: PageRequest, path: str, **query: object) -> str:
@@ -138,7 +138,7 @@ def _at_snapshot(visit: PageRequest, path: str, **query: object) -> str:
 def shards(visit: CurrentRequest, snapshot: Number = None) -> Response:
     """Show how the holders are spread over the shards."""
     at = tables.snapshot(snapshot, visit.installation.settings)
-    found = who_holds.by_shard(visit.installation.tables, at)
+    found = listed_holders.by_shard(visit.installation.tables, at)
     rows = [
         (
             Link(str(one["shard"]), _at_snapshot(visit, "holders", shard=str(one["shard"]))),
@@ -158,7 +158,7 @@ def shards(visit: CurrentRequest, snapshot: Number = None) -> Response:
 @router.get("/history")
 def history(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     """Show how many held at each snapshot."""
-    found = who_holds.counts_over_time(visit.installation.tables)
+    found = listed_holders.counts_over_time(visit.installation.tables)
     committed = [(one["snapshot"], one["committed_at"]) for one in found]
     kept = kept_snapshots(committed, visit.now, visit.installation.tables.snapshot_days)
     names = ("committed_at", "positions", "holders", "held", "rejected")
@@ -195,12 +195,12 @@ def client(
 ) -> Response:
     """Show one client's positions, and the timeline of the records that changed them."""
     at, installation = tables.snapshot(snapshot, visit.installation.settings), visit.installation
-    held = who_holds.query_holders(
-        installation.tables, at, who_holds.HoldersQuery(client, None, as_of)
+    held = listed_holders.query_holders(
+        installation.tables, at, listed_holders.HoldersQuery(client, None, as_of)
     )
     positions = held.get(client, [])
     shown = positions[:ROWS_OF_A_PAGE]
-    terms = who_holds.terms_of(installation.tables, at, shown, as_of, client)
+    terms = listed_holders.terms_of(installation.tables, at, shown, as_of, client)
     ever = positions_ever(installation.tables, at, client)
     is_whole = len(ever) <= MOST_REPLAYED
     replayed = ever if is_whole else ever[(page - 1) * ROWS_OF_A_PAGE : page * ROWS_OF_A_PAGE]
@@ -300,7 +300,7 @@ def position(
         notes.append(f"It has more records than {MOST_RECORDS:,}: these are the newest")
     standing = found.standing
     owner = standing.client if standing else None
-    then = as_of and who_holds.terms_of(visit.installation.tables, at, [position], as_of)
+    then = as_of and listed_holders.terms_of(visit.installation.tables, at, [position], as_of)
     empty = queries.unknown_position(at, position, found.why)
     return visit.answer(
         "holders_position.html",

@@ -17,6 +17,7 @@ from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders import compaction
+from shardpost.holders.listed_holders import HoldersQuery, query_holders
 from shardpost.holders.model.topic_state import UnreadableRecordsError
 from shardpost.holders.model.view_tables import (
     POSITION_EVENTS,
@@ -27,7 +28,6 @@ from shardpost.holders.model.view_tables import (
     FoldingRule,
 )
 from shardpost.holders.spark import fold, input_update
-from shardpost.holders.who_holds import HoldersQuery, query_holders
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.spark.run_size import THRESHOLDS

@@ -19,8 +19,7 @@ from shardpost.delta import snapshots, storage
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import OpenedTables, at_snapshot, rows
 from shardpost.delta.table import LayeredVersion, Table, Version, text_literal
-from shardpost.holders.model import as_of
-from shardpost.holders.model.as_of import position_sort_key
+from shardpost.holders.model import who_holds
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import (
     MAX_GENERATION,
@@ -37,6 +36,7 @@ from shardpost.holders.model.view_tables import (
     POSITIONS,
     SHARE_HOLDERS,
 )
+from shardpost.holders.model.who_holds import position_sort_key
 from shardpost.holders.spark import fold, history
 from shardpost.holders.spark.compaction_run import FewRows
 from shardpost.kafka.partitioning import partition_of
@@ -147,7 +147,7 @@ def some_history(seed: int) -> Batch:
 
 
 def give(spark: SparkSession, at: Settings) -> None:
-    for table in as_of.RELATIONS:
+    for table in who_holds.RELATIONS:
         version = storage.newest_version(installed(at).tables, table)
         assert version is not None
         read(spark, installed(at).tables, table, version).createOrReplaceTempView(table.name)
@@ -158,13 +158,13 @@ def test_both_engines_give_the_same_rows_at_any_time(spark: SparkSession, tmp_pa
     history = write(at, [some_history(7)])
     give(spark, at)
     for time in (None, *(START + timedelta(hours=hour) for hour in (2, 5, 10))):
-        sql = as_of.counted_positions("US", time)
+        sql = who_holds.counted_positions("US", time)
         by_spark = sorted(tuple(row) for row in spark.sql(sql).collect())
-        found = rows(installed(at).tables, sql, dict.fromkeys(as_of.RELATIONS))
+        found = rows(installed(at).tables, sql, dict.fromkeys(who_holds.RELATIONS))
         assert by_spark == sorted(tuple(row.values()) for row in found)
         assert by_spark
 
-        held = spark.sql(as_of.holders("US", time)).collect()
+        held = spark.sql(who_holds.holders("US", time)).collect()
         expected = holders_of(history, time)
         assert {
             row.client: sorted(row.positions, key=position_sort_key) for row in held
@@ -194,7 +194,7 @@ def test_both_engines_find_the_same_records_newest_and_newer(
         row["key"]: row for row in found.rows.to_pylist()
     }
     for codes in ({"NASDAQ"}, {"LON", AWKWARD}, set[str]()):
-        held = as_of.changed_holders({"NASDAQ"}, codes)
+        held = who_holds.changed_holders({"NASDAQ"}, codes)
         theirs_ = spark.sql(held, changed=spark.createDataFrame(found.rows)).collect()
         assert sorted(found.query(held).to_pylist(), key=str) == sorted(
             (row.asDict() for row in theirs_), key=str
@@ -213,9 +213,9 @@ def test_where_few_positions_have_changed_since_the_history_is_not_shuffled(
     at, time = Settings(home=tmp_path), START + timedelta(hours=5)
     write(at, [some_history(7)])
     give(spark, at)
-    plain, few = (as_of.counted_positions("US", time, few_changed=few) for few in (False, True))
+    plain, few = (who_holds.counted_positions("US", time, few_changed=few) for few in (False, True))
     assert sorted(spark.sql(few).collect()) == sorted(spark.sql(plain).collect())
-    assert rows(installed(at).tables, few, dict.fromkeys(as_of.RELATIONS))
+    assert rows(installed(at).tables, few, dict.fromkeys(who_holds.RELATIONS))
     with configured(spark, AUTO_BROADCAST, "-1"), configured(spark, PLAN_LENGTH, "100000"):
         assert semi_joins(spark.sql(plain)) == ["SortMergeJoin"]
         assert semi_joins(spark.sql(few)) == ["BroadcastHashJoin"]
@@ -246,7 +246,7 @@ def test_a_country_of_any_characters_is_compared_by_spark_too(
     at = Settings(home=tmp_path)
     write(at, [Batch([put("1", "a", "X"), put("2", "a", "Y")], [country_of("X", AWKWARD)])])
     give(spark, at)
-    sql = as_of.counted_positions(AWKWARD, START + timedelta(hours=1))
+    sql = who_holds.counted_positions(AWKWARD, START + timedelta(hours=1))
     assert [row.position for row in spark.sql(sql).collect()] == ["1"]
 
 

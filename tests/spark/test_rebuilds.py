@@ -18,10 +18,10 @@ from shardpost.delta import snapshots, storage
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders import pruned_histories
+from shardpost.holders.listed_holders import HoldersQuery, query_holders
 from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.holders.spark import history as appended
 from shardpost.holders.spark.decoding import decoded
-from shardpost.holders.who_holds import HoldersQuery, query_holders
 from shardpost.rebuilds import drop as dropping
 from shardpost.rebuilds import registry, run
 from shardpost.rebuilds.model.difference import Difference

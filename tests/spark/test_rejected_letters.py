@@ -13,8 +13,8 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.storage import path_of
 from shardpost.holders import rejected_letters
+from shardpost.holders.listed_holders import HoldersQuery, query_holders
 from shardpost.holders.position_history import explanation
-from shardpost.holders.who_holds import HoldersQuery, query_holders
 from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of

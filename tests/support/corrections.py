@@ -11,8 +11,8 @@ from typing import Any
 
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
+from shardpost.holders.listed_holders import HoldersQuery, query_holders
 from shardpost.holders.model.view_tables import POSITION_EVENTS
-from shardpost.holders.who_holds import HoldersQuery, query_holders
 from shardpost.settings import Settings
 from shardpost.values.topic_names import TopicName
 from tests.support.compacting import run

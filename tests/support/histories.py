@@ -16,7 +16,6 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import OpenedTables
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
-from shardpost.holders.model.as_of import holders, position_sort_key
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
@@ -26,6 +25,7 @@ from shardpost.holders.model.view_tables import (
     POSITIONS,
     SHARE_HOLDERS,
 )
+from shardpost.holders.model.who_holds import holders, position_sort_key
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from tests.support.installed import installed

@@ -21,7 +21,7 @@ kills of what sends:
 and one of two imports that are broken off within the process (tests/spark/test_import_positions.py)
 
 histories cut into any runs (each is held against the fold by `agree`, as most tests of Spark are):
-`tests/unit/test_as_of.py::test_at_every_snapshot_layered_tables_have_the_rows_of_the_fold`
+`tests/unit/test_who_holds.py::test_at_every_snapshot_layered_tables_have_the_rows_of_the_fold`
 `tests/unit/test_maintenance_of_pruned.py::test_random_histories_with_prunings_and_maintenance_between_any_two_runs`
 `tests/unit/test_engine_views.py::test_views_have_what_the_tables_have_whenever_they_were_printed`
 

@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaError, Message, Producer
 
 from shardpost.delta.snapshot import LONGEST_EXCHANGE
-from shardpost.holders.model.as_of import position_sort_key
+from shardpost.holders.model.who_holds import position_sort_key
 from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings

@@ -15,6 +15,7 @@ from shardpost.delta.query import OpenedTables, at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import text_literal
 from shardpost.holders import position_history as module
+from shardpost.holders.listed_holders import HoldersQuery, query_holders
 from shardpost.holders.model.explain import (
     Change,
     ExchangeRecord,
@@ -27,7 +28,6 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import Order, order_of
 from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.holders.position_history import explanation
-from shardpost.holders.who_holds import HoldersQuery, query_holders
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.settings import Settings
 from tests.support.appended_histories import AppendedHistories

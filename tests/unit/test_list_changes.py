@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardpost.delta.table import text_literal
-from shardpost.holders.model.as_of import changed_holders, position_sort_key
+from shardpost.holders.model.who_holds import changed_holders, position_sort_key
 from shardpost.holders.spark.fold import ListChange, list_changes
 from tests.support.how_far import some
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shardpost.delta import snapshots
-from shardpost.holders import who_holds
+from shardpost.holders import listed_holders
 from shardpost.holders.model.view_tables import CLIENT_EVENTS, CLIENTS
 from shardpost.settings import Settings
 from tests.support.histories import (
@@ -145,7 +145,7 @@ def test_a_search_for_a_position_leads_to_it_and_calls_no_client_unknown(page: P
 def test_a_search_lists_no_more_than_it_may(
     page: PageClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(who_holds, "MOST_FOUND", 2)
+    monkeypatch.setattr(listed_holders, "MOST_FOUND", 2)
     assert clients_found(page, search="c") == ["c1", "c2"]
     assert "More than 2 clients match" in page.get("holders", search="c")
     assert "More than" not in page.get("holders", search="ada")

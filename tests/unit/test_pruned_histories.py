@@ -18,9 +18,9 @@ from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders import pruned_histories, table_commits
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.listed_holders import HoldersQuery, query_holders
 from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.holders.pruned_histories import find_superseded, prune
-from shardpost.holders.who_holds import HoldersQuery, query_holders
 from shardpost.locks.locks import LockedError, exclusive
 from shardpost.settings import Settings
 from tests.support.appended_histories import AppendedHistories

@@ -15,8 +15,8 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from shardpost.errors import shown
-from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.record_order import Order, is_reconciled, is_retry
+from shardpost.holders.model.who_holds import position_sort_key
 from shardpost.kafka.coordinates import Coordinates
 
 _TERMS = attrgetter("amount", "ticker", "exchange")

@@ -22,7 +22,7 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.snapshot import LONGEST_EXCHANGE, Counts, UnknownExchanges
 from shardpost.delta.table import LayeredVersion, text_literal
 from shardpost.holders.model import view_tables as t
-from shardpost.holders.model.as_of import changed_holders, position_sort_key
+from shardpost.holders.model.who_holds import changed_holders, position_sort_key
 from shardpost.holders.plausibility import count_unknown, exchanges_in, known_at, known_exchanges
 from shardpost.holders.spark.compaction_run import FewRows, as_frame, known_rows, totals
 from shardpost.holders.spark.held_positions import order_of
@@ -49,7 +49,7 @@ def per_client(held: DataFrame) -> DataFrame:
 
 
 def sorted_ids(ids: Column) -> Column:
-    """Return the ids in the order of holders/model/as_of.py."""
+    """Return the ids in the order of holders/model/who_holds.py."""
     keyed = F.transform(ids, lambda id_: F.struct(*order_of(id_), id_.alias("id")))
     # Not array_sort, which calls a comparator for every two elements.
     return F.sort_array(keyed).getField("id")

@@ -1,7 +1,7 @@
 """Who holds what at a snapshot, their contacts, and who has unsubscribed since, as frames.
 
 This is all that other features may import from the holders. Position ids are in the order of
-model/as_of.py, as Spark columns. Who holds and can be reached is also known without a JVM.
+model/who_holds.py, as Spark columns. Who holds and can be reached is also known without a JVM.
 """
 
 import json
@@ -25,12 +25,6 @@ from shardpost.delta.query import (
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import text_literal, time_literal
-from shardpost.holders.model.as_of import (
-    RELATIONS,
-    changed_since,
-    counted_positions,
-    position_sort_key,
-)
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
@@ -38,6 +32,12 @@ from shardpost.holders.model.view_tables import (
     EXCHANGE_EVENTS,
     POSITION_EVENTS,
     POSITIONS,
+)
+from shardpost.holders.model.who_holds import (
+    RELATIONS,
+    changed_since,
+    counted_positions,
+    position_sort_key,
 )
 from shardpost.holders.spark.decoding import field_of, parsed
 from shardpost.spark import run_size

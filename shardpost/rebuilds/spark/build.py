@@ -17,8 +17,8 @@ from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
-from shardpost.holders.model import as_of
 from shardpost.holders.model import view_tables as t
+from shardpost.holders.model import who_holds
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import newest_of_keys
 from shardpost.holders.plausibility import count_unknown
@@ -129,7 +129,7 @@ class Build:
     def _holders(self) -> None:
         for table in (t.POSITIONS, t.EXCHANGES):
             self.tables.read(table).createOrReplaceTempView(table.name)
-        held = self.tables.spark.sql(as_of.holders(self.rebuild.country, None))
+        held = self.tables.spark.sql(who_holds.holders(self.rebuild.country, None))
         holders = held.select("client", fold.sorted_ids(F.col("positions")).alias("positions"))
         rows_ = fold.as_holder_rows(self.tables, holders, self.pinned.shards)
         self.tables.write_first(t.SHARE_HOLDERS, rows_, coalesce=False)

@@ -16,13 +16,13 @@ from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.storage import Tables, exists
 from shardpost.delta.table import Table, text_literal
 from shardpost.errors import UsageError
-from shardpost.holders.model import as_of
-from shardpost.holders.model.as_of import position_sort_key
+from shardpost.holders.model import who_holds
 from shardpost.holders.model.view_tables import CLIENTS, EXCHANGES, POSITIONS, SHARE_HOLDERS
+from shardpost.holders.model.who_holds import position_sort_key
 from shardpost.holders.position_history import in_lists
 from shardpost.kafka.partitioning import partition_of
 
-# client -> ids of the positions that count, in the order of model/as_of.py
+# client -> ids of the positions that count, in the order of model/who_holds.py
 Holders = dict[str, list[str]]
 
 
@@ -195,9 +195,9 @@ def terms_of(
         return {}
     if at is not None:
         snapshot.require_history(at)
-    counted = as_of.counted_positions(snapshot.country, at, client=client)
+    counted = who_holds.counted_positions(snapshot.country, at, client=client)
     sql = _TERMS.format(counted=counted, among=in_lists(positions, "t.position"))
-    relations = as_of.RELATIONS if at else (POSITIONS, EXCHANGES)
+    relations = who_holds.RELATIONS if at else (POSITIONS, EXCHANGES)
     found = rows(tables, sql, at_snapshot(snapshot, *relations))
     return {row.pop("position"): row for row in found}
 
@@ -220,8 +220,11 @@ def _opened(
     else:
         snapshot.require_history(at)
         more = () if shard is None else (SHARE_HOLDERS,)
-        held, opened = _KEPT, OpenedTables(tables, at_snapshot(snapshot, *as_of.RELATIONS, *more))
-        select = as_of.holders(snapshot.country, at, client)
+        held, opened = (
+            _KEPT,
+            OpenedTables(tables, at_snapshot(snapshot, *who_holds.RELATIONS, *more)),
+        )
+        select = who_holds.holders(snapshot.country, at, client)
         opened.keep(_KEPT, _HELD_THEN_BY_SHARD.format(holders=select) if more else select)
         conditions = [_of_shard(opened, snapshot, shard)]
     if client is not None:

@@ -14,9 +14,9 @@ from shardpost.delta.query import OpenedTables, at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import LayeredVersion, time_literal
 from shardpost.errors import UsageError
-from shardpost.holders.model.as_of import RELATIONS, counted_positions, position_sort_key
+from shardpost.holders.listed_holders import HoldersQuery, query_holders
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS, FoldingRule
-from shardpost.holders.who_holds import HoldersQuery, query_holders
+from shardpost.holders.model.who_holds import RELATIONS, counted_positions, position_sort_key
 from shardpost.settings import Settings
 from tests.support.histories import (
     START,
