@@ -1,6 +1,6 @@
-"""Who holds: all, or page by page; whom a search finds; how holders are spread over the shards.
+"""Lists of holders: all, page by page, by a search, by shard; their contacts and positions.
 
-Who holds is in the table share_holders, or as of a time follows from history. Pages are for who has
+They are read from the table share_holders; as of a time, by the rule (model/who_holds.py). Pages are for who has
 no room for 200,000 holders: what is asked for is cut in SQL.
 """
 

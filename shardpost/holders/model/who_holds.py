@@ -1,4 +1,4 @@
-"""Whose stock counts, now and as of T, as SQL for Spark and DataFusion; the order of position ids.
+"""The rule of who holds, now and as of T, as SQL for Spark and DataFusion; the order of a list.
 
 As of T (docs/compaction.md): of the records with a timestamp before T the latest per key wins
 (record_order.py), whatever order the timestamps have. Where the latest record of a key is before T,
