@@ -31,9 +31,10 @@ NOT_SHARED = (
 
 def require_seen(tables: Tables, table: Table, paths: Iterable[str]) -> None:
     """Raise ShardpostError unless this process sees files that others have written."""
+    system, root = stored_files.folder(tables, table)
     try:
         for path in paths:
-            add_action(tables, table, path)
+            add_action(system, table, root, path)
     except FileNotFoundError:
         raise ShardpostError(
             f"{table.name}: expected the file {path}, which a worker of Spark has just written,"
@@ -62,9 +63,8 @@ def add_actions(tables: Tables, table: Table, folder: str) -> list[AddAction]:
     return [action for action, rows in stored_files.side_by_side(read, infos) if rows]
 
 
-def add_action(tables: Tables, table: Table, path: str) -> AddAction:
-    """Return the add action of one Parquet file of the table."""
-    system, root = stored_files.folder(tables, table)
+def add_action(system: fs.FileSystem, table: Table, root: str, path: str) -> AddAction:
+    """Return the add action of one Parquet file in a table's folder, which is at `root` there."""
     return _add_action(system, table, system.get_file_info(f"{root}/{path}"), path)[0]
 
 

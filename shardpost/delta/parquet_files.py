@@ -211,7 +211,7 @@ def copy(
         target = "/".join(filter(None, parts))
         stored_files.make_folder_of(tables, table, target)
         system.copy_file(f"{old}/{path}", f"{new}/{target}")
-        return file_statistics.add_action(tables, table, target)
+        return file_statistics.add_action(system, table, new, target)
 
     return stored_files.side_by_side(copied, enumerate(sorted(paths)))
 
@@ -241,7 +241,7 @@ def _write(tables: Tables, table: Table, path: str, parts: Iterable[pa.Table]) -
                 is_sorted = table.sorted_by is not None and rows.nbytes <= SORTED_BYTES
                 written = rows.sort_by(table.sorted_by) if is_sorted else rows
                 writer.write_table(written, row_group_size=GROUP_ROWS)
-        return file_statistics.add_action(tables, table, path)
+        return file_statistics.add_action(system, table, root, path)
     except BaseException:
         delete(tables, table, [path])
         raise

@@ -11,7 +11,7 @@ from datetime import UTC
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from deltalake import QueryBuilder
+from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow.lib import ArrowException
 
@@ -119,6 +119,14 @@ class OpenedTables:
         for table, version in versions.items():  # the keys of which may be in the others
             if isinstance(version, LayeredVersion):
                 self._add_layered(table, version)
+
+    @classmethod
+    def of(cls, tables: Tables, table: Table, opened: DeltaTable) -> "OpenedTables":
+        """Return one table that is opened already."""
+        made = cls(tables, {})
+        made._versions = {table: opened.version()}
+        made._builder = made._builder.register(table.name, opened)
+        return made
 
     def define(self, name: str, select: str) -> None:
         """Give a query over the tables a name, for those that come after it."""

@@ -10,7 +10,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from shardpost.delta import storage, table_log
 from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
-from shardpost.delta.query import python_rows, python_values, query, rows, select, stream
+from shardpost.delta.query import OpenedTables, python_rows, python_values, query, select, stream
 from shardpost.delta.snapshot import RETENTION_IN_WORDS, Snapshot, kept_snapshots
 from shardpost.delta.storage import Tables, exists, open_table
 from shardpost.delta.table import Table, columns_of, from_row
@@ -71,7 +71,7 @@ def newest(tables: Tables) -> Snapshot | None:
     # Of a file without statistics it is not known.
     least = max((file.highest for file in files if file.highest != storage.HIGHEST), default=0)
     sql = f"SELECT * FROM snapshots WHERE snapshot >= {least} ORDER BY snapshot DESC LIMIT 1"  # noqa: S608 - a number
-    found = rows(tables, sql, {SNAPSHOTS: table.version()})
+    found = OpenedTables.of(tables, SNAPSHOTS, table).rows(sql)
     return from_row(Snapshot, found[0]) if found else None
 
 

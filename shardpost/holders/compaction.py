@@ -60,8 +60,6 @@ def compact(
         if state.last and state.last.country == country and not is_new:
             report_state(state, unread)
             latest = state.noted(state.last, unread, setting)
-            snapshots.update_looked_at(tables, latest)
-            log.info("snapshot %d has all that can be read", latest.number)
         elif build is None:
             return None
         else:
@@ -71,6 +69,10 @@ def compact(
             plausibility.require_plausible(installation, state.last, latest, asked)
             # Asked again just before the commit: what was read is of the topics that are noted.
             require_same_topics(installation.kafka, unread.topic_ids, advice=RECREATED)
+        if done is None:
+            snapshots.update_looked_at(tables, latest)
+            log.info("snapshot %d has all that can be read", latest.number)
+        else:
             step("commit")
             snapshots.commit(tables, latest)
             counts = latest.counts.summary(), done.summary()

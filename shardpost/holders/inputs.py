@@ -62,21 +62,41 @@ class Inputs:
     def state(
         self, *, reconcile: bool = False, now: datetime | None = None
     ) -> tuple[TopicState, Unread]:
-        """Look at what came after the last snapshot; errors as those of `unread`.
+        """Look at what came after the last snapshot; errors as those of `look` and `unread`.
 
-        ShardpostError if `share-holders` has other partitions than the snapshot has shards. The
-        time of the look is before all that it asks for; a `looked_at` that is ahead of it counts
-        as unknown.
+        The time of the look is before all that it asks for.
         """
         at = now or datetime.now(UTC)
-        holders, last = self._kafka.topic("share-holders"), snapshots.newest(self._tables)
-        topics = [*self._topics, *self._retries, holders]
-        counts = partition_counts(self._kafka, topics, if_there=self.former_retries(last))
+        state = self.look(at, snapshots.newest(self._tables), reconcile=reconcile)
+        return state, self.unread(state)
+
+    def look(self, at: datetime, last: Snapshot | None, *, reconcile: bool = False) -> TopicState:
+        """Return what Kafka says of the topics after the last snapshot.
+
+        ShardpostError if `share-holders` has other partitions than the snapshot has shards. A
+        `looked_at` that is ahead of the time of the look counts as unknown.
+        """
+        holders = self._kafka.topic("share-holders")
+        counts = partition_counts(
+            self._kafka,
+            [*self._topics, *self._retries, holders],
+            if_there=self.former_retries(last),
+        )
+        ids = topic_ids(self._kafka, [topic for topic in counts if topic != holders])
+        changed = changed_topics(last.topic_ids if last else {}, ids)
+        configs = topic_configs(self._kafka, self._topics)
         if last:
             last.require_shards(counts[holders])
-        ahead = max(last.looked_at, last.read_at) if last and last.is_ahead(at) else None
-        state = TopicState(at, last.as_known(at) if last else None, counts, reconcile, ahead)
-        return state, self.unread(state)
+        return TopicState(
+            at,
+            last.as_known(at) if last else None,
+            counts,
+            reconcile,
+            max(last.looked_at, last.read_at) if last and last.is_ahead(at) else None,
+            ids,
+            changed,
+            {topic: compaction_of(configs[topic]) for topic in self._topics},
+        )
 
     def unread(self, state: TopicState) -> Unread:
         """Return what came after the last snapshot.
@@ -86,16 +106,13 @@ class Inputs:
         latter as a new incarnation, and refuses topics of which Kafka deletes more than compaction
         does.
 
-        The ids of topics are asked for first, and again before the commit: that says if one was
-        recreated since. The ends of retries are asked for before those of the inputs: so the origin
-        of each is below those.
+        The ids of topics were asked for before, and are again before the commit: that says if one
+        was recreated since. The ends of retries are asked for before those of the inputs: so the
+        origin of each is below those.
         """
         former = self.former_retries(state.last)
         gone = [topic for topic in former if topic not in state.counts]
         retries = [*self._retries, *(topic for topic in former if topic not in gone)]
-        ids = topic_ids(self._kafka, [*self._topics, *retries])
-        changed = changed_topics(state.known_ids, ids)
-        configs = topic_configs(self._kafka, self._topics)
         counts = {topic: state.counts[topic] for topic in [*retries, *self._topics]}
         reached = offsets.stable_ends(self._kafka, counts)
         of_inputs, of_retries = (
@@ -103,16 +120,15 @@ class Inputs:
         )
         ends = offsets.ends_of({**of_inputs, **of_retries})
         hidden = [open_transaction_at(self._kafka, begins) for begins in reached.open]
-        configured = {topic: compaction_of(configs[topic]) for topic in self._topics}
-        compactions = state.strict(configured)
+        compactions = state.strict()
         if state.reconcile:
             require_readable(self._topics, hidden)
-        restarted = state.restarted(changed, ids, of_inputs, configured)
+        restarted = state.restarted(of_inputs)
         read = state.read_of_others(restarted)
         unread = Unread(
-            ranges_to_read(read, of_inputs) + state.retries(changed, of_retries),
+            ranges_to_read(read, of_inputs) + state.retries(of_retries),
             ends,
-            ids,
+            state.ids,
             state.generations({name for name, topic in self._named.items() if topic in restarted}),
             compactions,
             state.reconciliation(of_inputs, compactions, restarted),
@@ -120,7 +136,7 @@ class Inputs:
             hidden,
             gone,
             read,
-            configured,
+            state.configured,
         )
         for name, topic in self._named.items():
             require_orderable(topic, unread.generations.get(name, 0), ends)

@@ -1,7 +1,7 @@
 """Lists of holders: all, page by page, by a search, by shard; their contacts and positions.
 
-They are read from the table share_holders; as of a time, by the rule (model/who_holds.py). Pages are for who has
-no room for 200,000 holders: what is asked for is cut in SQL.
+They are read from the table share_holders; as of a time, by the rule (model/who_holds.py). Pages
+are for who has no room for 200,000 holders: what is asked for is cut in SQL.
 """
 
 from collections.abc import Collection, Sequence

@@ -9,12 +9,11 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.holders import compaction
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
-from shardpost.holders.inputs import Inputs, input_topics, retry_topics
+from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.topic_state import TopicState, Unread
 from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
-from shardpost.kafka import topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Record
@@ -47,15 +46,14 @@ def held(
 def commit_snapshot(kafka: MemoryKafka, **holders: list[str]) -> Snapshot:
     """Commit a snapshot, of those holders and a rejected record, that covers the inputs."""
     settings = kafka.settings
-    topics = [*input_topics(installed(settings).kafka), *retry_topics(installed(settings))]
-    counts = topic_metadata.partition_counts(installed(settings).kafka, topics)
     row = rejected_row(settings.topic("positions"), 3, key=b"1")
     view = held(kafka, 1, holders or {"client": ["1"]})
     tables = {
         **view.tables,
         REJECTED_RECORDS.name: overwrite(settings, REJECTED_RECORDS, [row]),
     }
-    ends = Inputs(installed(settings)).unread(TopicState(START, None, counts)).ends
+    inputs = Inputs(installed(settings))
+    ends = inputs.unread(inputs.look(START, None)).ends
     made = Snapshot(
         *(1, START, START, ends, tables, Counts(1, 1, 1, 1)),
         *(settings.country, SHARDS, "test", settings.home.name),

@@ -38,6 +38,7 @@ def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
         for topic in INPUTS:
             made.broker.create_topic(topic, 2, COMPACT)
         made.broker.create_topic("retries", 1, {})
+        made.broker.create_topic("share-holders", 2, COMPACT)
         yield made
 
 
@@ -53,8 +54,7 @@ def look(kafka: MemoryKafka, last: Snapshot | None, *, reconcile: bool = False) 
 
 
 def look_of(kafka: MemoryKafka, last: Snapshot | None, *, reconcile: bool = False) -> TopicState:
-    counts = topic_metadata.partition_counts(installed(kafka.settings).kafka, [*INPUTS, "retries"])
-    return TopicState(NOW, last, counts, reconcile)
+    return Inputs(installed(kafka.settings)).look(NOW, last, reconcile=reconcile)
 
 
 def noted(kafka: MemoryKafka, last: Snapshot) -> Snapshot:
@@ -196,12 +196,10 @@ def test_another_name_of_an_input_is_another_topic(kafka: MemoryKafka) -> None:
     renamed = kafka.settings.model_copy(
         update={"topics": kafka.settings.topics | {"positions": "mirror.positions"}}
     )
-    counts = topic_metadata.partition_counts(
-        installed(renamed).kafka, ["mirror.positions", *INPUTS[1:], "retries"]
-    )
+    inputs_ = Inputs(installed(renamed))
     with pytest.raises(ShardpostError, match=r"topic mirror.positions was never read: snapshot 1"):
-        Inputs(installed(renamed)).unread(TopicState(NOW, last, counts))
-    found = Inputs(installed(renamed)).unread(TopicState(NOW, last, counts, reconcile=True))
+        inputs_.unread(inputs_.look(NOW, last))
+    found = inputs_.unread(inputs_.look(NOW, last, reconcile=True))
     assert found.ranges == [OffsetRange("mirror.positions", 0, 0, 5)]
     assert found.generations == {"positions": 1}
 
@@ -357,7 +355,6 @@ def test_a_reconciliation_is_refused_while_an_input_has_an_open_transaction(
 def test_retry_topics_that_were_moved_are_read_on_as_long_as_they_exist(
     kafka: MemoryKafka,
 ) -> None:
-    kafka.broker.create_topic("share-holders", 2, COMPACT)
     last = after(kafka, "retries", 2)
     put(kafka, "retries", 1)  # a correction
     kafka.broker.create_topic("r-own", 1, {})

@@ -264,17 +264,19 @@ def test_what_is_raised_after_an_outage_brings_no_tombstone_back(raised: dict[st
     at, now = NOW - timedelta(days=3), {"positions": compaction_of(CONFIG | raised)}
     known = replace(last(at), cleaning={"positions": COMPACTED.cleaning})
     require_tombstones_kept(
-        HOLES, TopicState(NOW, last(at), {}).strict(now), read_at(at), NOW
+        HOLES, TopicState(NOW, last(at), {}, configured=now).strict(), read_at(at), NOW
     )  # 0.2.0
     with pytest.raises(TombstonesLostError, match="keeps tombstones for 2 d, or did at that time"):
-        require_tombstones_kept(HOLES, TopicState(NOW, known, {}).strict(now), read_at(at), NOW)
+        require_tombstones_kept(
+            HOLES, TopicState(NOW, known, {}, configured=now).strict(), read_at(at), NOW
+        )
 
 
 def test_what_is_lowered_counts_at_once() -> None:
     at = NOW - timedelta(days=1)
     known = replace(last(at), cleaning={"positions": COMPACTED.cleaning})
     lowered = compaction_of(CONFIG | {"min.compaction.lag.ms": "0", "delete.retention.ms": "0"})
-    [found] = TopicState(NOW, known, {}).strict({"positions": lowered}).values()
+    [found] = TopicState(NOW, known, {}, configured={"positions": lowered}).strict().values()
     assert found == lowered
 
 

@@ -120,7 +120,9 @@ class TopicState:
     """What a look at the topics found then, after the snapshot `last`; to reconcile or not.
 
     `counts` is {topic: partitions}, of retry topics too. `ahead` is the `looked_at` of the snapshot
-    as it was stored, if that is in the future: then it is unknown (Snapshot.as_known).
+    as it was stored, if that is in the future: then it is unknown (Snapshot.as_known). `ids` are
+    those of the topics, as far as Kafka gives any, and `changed` says which are other topics than
+    those that were read. `configured` says how Kafka compacts each input now.
     """
 
     at: datetime
@@ -128,6 +130,9 @@ class TopicState:
     counts: Mapping[str, int]
     reconcile: bool = False
     ahead: datetime | None = None
+    ids: Mapping[str, str] = field(default_factory=dict)
+    changed: Mapping[str, str] = field(default_factory=dict)
+    configured: Mapping[str, Compaction] = field(default_factory=dict)
 
     @property
     def read(self) -> Offsets:
@@ -144,13 +149,13 @@ class TopicState:
         """When the inputs were read last."""
         return LastRead(self.last.looked_at, self.last.read_at) if self.last else None
 
-    def strict(self, compactions: Mapping[str, Compaction]) -> dict[str, Compaction]:
+    def strict(self) -> dict[str, Compaction]:
         """Return how Kafka may have compacted the inputs since the last look, by how it does now.
 
         Of each setting the stricter of the two counts, then and now, where both are known.
         """
         then = self.last.cleaning if self.last else {}
-        return {topic: one.stricter(then.get(topic)) for topic, one in compactions.items()}
+        return {topic: one.stricter(then.get(topic)) for topic, one in self.configured.items()}
 
     def times(self, unread: "Unread") -> tuple[datetime, IncompleteLook | None]:
         """Return `looked_at` of what this look found, and what is incomplete about it.
@@ -190,19 +195,12 @@ class TopicState:
         known = dict(self.last.generations if self.last else {})
         return known | {name: known.get(name, 0) + 1 for name in restarted}
 
-    def restarted(
-        self,
-        changed: Mapping[str, str],
-        ids: Collection[str],
-        of_inputs: Watermarks,
-        compactions: Mapping[str, Compaction],
-    ) -> set[str]:
+    def restarted(self, of_inputs: Watermarks) -> set[str]:
         """Return the inputs that are other topics than those that were read.
 
-        `changed` names topics with another id, `ids` topics that have one. ShardpostError if there
-        is one, or anything else is wrong, and the look is not to reconcile.
+        ShardpostError if there is one, or anything else is wrong, and the look is not to reconcile.
         """
-        changed = {topic: changed[topic] for topic in of_inputs if topic in changed}
+        changed = self._changed(of_inputs)
         if self.last is not None:
             why = (
                 f"was never read: snapshot {self.last.number} is from"
@@ -211,9 +209,9 @@ class TopicState:
             )
             changed |= {name: f"topic {name} {why}" for name in of_inputs if name not in self.read}
         wrong_offsets = gaps(self.read_of_others(changed), of_inputs)
-        require_all_partitions(wrong_offsets.absent, {*self.known_ids} & {*ids})
+        require_all_partitions(wrong_offsets.absent, {*self.known_ids} & {*self.ids})
         if self.reconcile:
-            require_only_compacted(compactions)
+            require_only_compacted(self.configured)
         else:
             wrong = [
                 *wrong_offsets.deleted.items(),
@@ -222,16 +220,19 @@ class TopicState:
             ]
             problems = [*changed.values(), *(text for _, texts in wrong for text in texts)]
             concerned = {*changed, *(topic for topic, _ in wrong)}
-            require_no_gaps(problems, {topic: compactions[topic] for topic in concerned})
+            require_no_gaps(problems, {topic: self.configured[topic] for topic in concerned})
         restarted = {*changed, *wrong_offsets.shorter, *wrong_offsets.absent}
         require_records(restarted, self.read, of_inputs)
         for topic in sorted(restarted):
             log.warning("%s was replaced or truncated: it is read from its beginning", topic)
         return restarted
 
-    def retries(self, changed: Mapping[str, str], of_retries: Watermarks) -> list[OffsetRange]:
+    def _changed(self, topics: Collection[str]) -> dict[str, str]:
+        return {topic: self.changed[topic] for topic in topics if topic in self.changed}
+
+    def retries(self, of_retries: Watermarks) -> list[OffsetRange]:
         """Return the ranges of retry topics; of one that was recreated, all of it."""
-        changed = {topic: changed[topic] for topic in of_retries if topic in changed}
+        changed = self._changed(of_retries)
         ranges, deleted = retries_to_read(self.read_of_others(changed), of_retries)
         for text in changed.values():
             log.warning("%s: it is read from its beginning", text)
