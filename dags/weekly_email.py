@@ -177,20 +177,18 @@ def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
 
     parts = sent[:]  # all at once: item by item, Airflow logs an error at the end of the list
     week, installation = IsoWeek.parse(frozen["week"]), task_installation()
-    groups, left_open = settle_parts(installation, week, parts, datetime.now(UTC))
-    shards = [shard for group in groups for shard in group.get("shards", ())]
-    counts = ", ".join(f"{count} {state}" for state, count in totals(shards).items())
-    log.info("%s: %s", week, counts if shards else "nothing was sent")
-    if failed := failed_line(frozen["week"], groups):
+    status, left_open = settle_parts(installation, week, parts, datetime.now(UTC))
+    counts = ", ".join(f"{count} {state}" for state, count in totals(status["shards"]).items())
+    log.info("%s: %s", week, counts if status["shards"] else "nothing was sent")
+    if failed := failed_line(status):
         log.warning("%s: %s", frozen["week"], failed)
-    unknown = [client for group in groups for client in group.get("unknown", ())]
-    wrong = [what_to_do(frozen["week"], unknown)] if unknown else []
+    wrong = [what_to_do(frozen["week"], unknown)] if (unknown := status["unknown"]) else []
     if paused := next((part["paused"] for part in parts if part.get("paused")), None):
         wrong.insert(0, f"{PausedWeek.from_json(week, paused).explanation}.")
     wrong += [f"{why}; run it again." for why in left_open]
     if refused := frozen.get("would_be_refused"):
         wrong.append(f"Without a dry run, it would be refused: {refused}")
-    wrong += [text for text, _ in too_many(installation.values(MailLimits), frozen["week"], groups)]
+    wrong += [text for text, _ in too_many(installation.values(MailLimits), status)]
     if wrong:
         raise AirflowFailException(" ".join(wrong))
 

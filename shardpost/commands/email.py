@@ -53,7 +53,7 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
     from shardpost.weekly_email.model.week_report import failed_line, late_line
 
     week = document["week"]
-    if failed := failed_line(week, [document]):
+    if failed := failed_line(document):
         yield failed
     if waiting := document.get("without_contact"):
         yield (

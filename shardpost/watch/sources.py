@@ -337,7 +337,7 @@ def _collect_week(
         if reason := why_too_late(limits, frozen, late.as_json()):
             text = why_too_late(limits, frozen, late.as_json() | {"clients": ()}) or ""
             found.report(conditions.EMAILS_LATE, frozen.week, reason, text)
-    for texts in too_many(limits, week, [document]):
+    for texts in too_many(limits, document):
         found.report(conditions.EMAILS_FAILED, str(week), *texts)
     if counts["open"] and now - frozen.frozen_at > EMAILS_WITHIN:
         since = f"{frozen.frozen_at:%Y-%m-%d %H:%M} UTC"

@@ -172,7 +172,7 @@ def exit_code_of(limits: MailLimits, document: Mapping[str, Any], errors: Mappin
         sys.stderr.write(f"shardpost: {one_line(stopped)}\n")
         return COULD_NOT
     is_part = "answers" in document
-    reasons = [] if is_part else too_many(limits, document["week"], [document])
+    reasons = [] if is_part else too_many(limits, document)
     for reason, _ in reasons:
         sys.stderr.write(f"shardpost: {one_line(reason)}\n")
     return NEEDS_ATTENTION if document["unknown"] or reasons else DONE

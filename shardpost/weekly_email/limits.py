@@ -12,14 +12,13 @@ from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_report import (
     STATES,
     Cause,
-    causes_in,
     causes_text,
     late_line,
 )
 
 
 def totals(shards: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return {state: clients} summed over shards, whose counts are as in `counts_document`."""
+    """Return {state: clients} summed over shards, whose counts are as in `status_document`."""
     rows = list(shards)
     return {state: sum(shard[state] for shard in rows) for state in STATES}
 
@@ -91,16 +90,10 @@ def why_too_late(limits: MailLimits, frozen: FrozenWeek, late: Mapping[str, Any]
     )
 
 
-def too_many(
-    limits: MailLimits, week: object, documents: Iterable[Mapping[str, Any]]
-) -> list[tuple[str, str]]:
-    """Return the message for each state with too many clients of the week.
-
-    `documents` come from `status_document`, one per run of different shards; a dry run counts
-    nobody.
-    """
-    runs = list(documents)
-    counts = totals(shard for document in runs for shard in document.get("shards", ()))
-    causes = causes_in(runs)
-    reasons = (limits.why_exceeded(state, week, counts, causes[state]) for state in _FIXES)
+def too_many(limits: MailLimits, document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the message for each state with too many clients, by a `status_document`."""
+    counts, causes = totals(document["shards"]), document["causes"]
+    reasons = (
+        limits.why_exceeded(state, document["week"], counts, causes[state]) for state in _FIXES
+    )
     return [reason for reason in reasons if reason]

@@ -26,7 +26,7 @@ from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_un
 from shardpost.weekly_email.model.retry import RateLimit
 from shardpost.weekly_email.model.server_health import Refusal, open_clients_error
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.model.week_report import ShardReport, status_document
+from shardpost.weekly_email.model.week_report import ShardReport, joined, status_document
 from shardpost.weekly_email.outcomes import Progress
 from shardpost.weekly_email.send_plan import SendPlan, nobody_unsubscribed
 from shardpost.weekly_email.shard_sender import PauseWatch, ShardSender, stop_reason_by_signal
@@ -37,10 +37,10 @@ from shardpost.weekly_email.week_status import find_week
 
 def settle_parts(
     installation: Installation, week: IsoWeek, parts: Iterable[Mapping[str, Any]], now: datetime
-) -> tuple[list[Mapping[str, Any]], list[str]]:
+) -> tuple[dict[str, Any], list[str]]:
     """Settle the refusals of a run of several jobs, given the result of `email_run.send` of each.
 
-    Return these documents with the new counts, and why refused clients remain open. Raises
+    Return them as one with the new counts, and why refused clients remain open. Raises
     ShardpostError if another run is active or the ledger may lack records: then all remain open.
     """
     documents = list(parts)
@@ -48,7 +48,7 @@ def settle_parts(
     reports = [ShardReport(**one) for one in answers]
     undecided = [report.shard for report in reports if report.provisional]
     if not undecided:
-        return documents, []
+        return joined(week, documents), []
     state = WeekState(installation, week)
     with state.locked(undecided):
         state.require_ledger()
@@ -57,7 +57,7 @@ def settle_parts(
     status = find_week(installation, week, now)
     counted = status.by_shard([report.shard for report in reports], wait=True)
     left_open = [one.error for one in settled if one.error and one.shard in undecided]
-    return [status_document(week, counted)], left_open
+    return status_document(week, counted), left_open
 
 
 def settle_refusals(

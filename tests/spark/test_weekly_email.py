@@ -27,7 +27,12 @@ from shardpost.weekly_email.email_run import prepare
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.model.week_report import LateClients, ShardCounts, counts_document
+from shardpost.weekly_email.model.week_report import (
+    LateClients,
+    ShardCounts,
+    ShardStatus,
+    status_document,
+)
 from shardpost.weekly_email.model.week_tables import FROZEN_WEEKS, WeekPausedError
 from shardpost.weekly_email.spark import audience_freeze
 from shardpost.weekly_email.spark.audience_freeze import freeze
@@ -496,5 +501,5 @@ def test_both_commands_count_one_week_in_one_way_early_frozen_and_both(
 
 
 def counted(shards: list[ShardCounts]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = counts_document(WEEK, shards)["shards"]
+    found: list[dict[str, Any]] = status_document(WEEK, map(ShardStatus, shards))["shards"]
     return found

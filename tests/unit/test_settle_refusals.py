@@ -111,7 +111,7 @@ def test_a_refused_resend_is_no_longer_unknown(at: Settings) -> None:
     assert states(at, 0) == {"a": "failed"}
 
 
-def settled_in_parts(settings: Settings, *reports: ShardReport) -> tuple[list[Any], list[str]]:
+def settled_in_parts(settings: Settings, *reports: ShardReport) -> tuple[dict[str, Any], list[str]]:
     """Settle the refusals of a run with one job for each shard."""
     begin(settings, WEEK, WEEK.end)
     freeze(settings, WEEK, ["c0", "c1"], WEEK.end)
@@ -128,7 +128,7 @@ def test_of_a_run_in_parts_the_answers_of_all_decide(at: Settings) -> None:
 def test_of_a_run_in_parts_the_counts_are_those_after_its_refusals_were_settled(
     at: Settings,
 ) -> None:
-    [document], left_open = settled_in_parts(at, report(0, accepted=1), report(1, "c1"))
+    document, left_open = settled_in_parts(at, report(0, accepted=1), report(1, "c1"))
     counts = [(one["open"], one["failed"]) for one in document["shards"]]
     assert (counts, left_open) == ([(1, 0), (0, 1)], [])
     assert document["causes"]["failed"][0]["clients"] == ["c1"]

@@ -26,7 +26,7 @@ from shardpost.weekly_email.model.week_report import (
     cause_of,
     causes_of,
     causes_text,
-    counts_document,
+    joined,
     merged_causes,
     status_document,
 )
@@ -86,6 +86,10 @@ def test_unusable_addresses_of_one_kind_are_one_cause() -> None:
     }
 
 
+def named_cause(reason: str, count: int, *clients: str) -> Cause:
+    return Cause(reason=reason, count=count, clients=list(clients))
+
+
 def test_different_causes_stay_apart() -> None:
     reasons = ["550 5.1.1 no such user", "550 5.7.1 no such user", "552 too big", "no contact"]
     assert [cause_of(reason, "client1") for reason in reasons] == reasons
@@ -93,22 +97,31 @@ def test_different_causes_stay_apart() -> None:
 
 def test_groups_are_counted_and_the_largest_comes_first() -> None:
     found = [("c1", "full"), ("c2", "gone"), ("c3", "gone"), ("c4", "gone"), ("c5", "gone")]
-    assert causes_of(found) == [Cause("gone", 4, ("c2", "c3", "c4")), Cause("full", 1, ("c1",))]
+    assert causes_of(found) == [
+        named_cause("gone", 4, "c2", "c3", "c4"),
+        named_cause("full", 1, "c1"),
+    ]
     assert len(causes_of((str(n), f"reason {n}") for n in range(100))) == MOST_CAUSES
 
 
 def test_groups_of_several_shards_are_added_up() -> None:
-    found = [Cause("gone", 1, ("c1",)), Cause("full", 2, ("c2", "c3")), Cause("gone", 3, ("c4",))]
-    assert merged_causes(found) == [Cause("gone", 4, ("c1", "c4")), Cause("full", 2, ("c2", "c3"))]
-    assert [Cause.from_json(cause.to_json()) for cause in found] == found
+    found = [
+        named_cause("gone", 1, "c1"),
+        named_cause("full", 2, "c2", "c3"),
+        named_cause("gone", 3, "c4"),
+    ]
+    assert merged_causes(found) == [
+        named_cause("gone", 4, "c1", "c4"),
+        named_cause("full", 2, "c2", "c3"),
+    ]
 
 
 def test_a_message_names_the_largest_groups_and_cannot_steer_a_terminal() -> None:
     found = [
-        Cause("550 gone", 9, ("c1", "c2", "c3")),
-        Cause("evil\x1b[2J", 2, ("\n", "c5")),
-        Cause("a", 1, ("c6",)),
-        Cause("b", 1, ("c7",)),
+        named_cause("550 gone", 9, "c1", "c2", "c3"),
+        named_cause("evil\x1b[2J", 2, "\n", "c5"),
+        named_cause("a", 1, "c6"),
+        named_cause("b", 1, "c7"),
     ]
     assert causes_text(found, 14) == (
         '9 with "550 gone" (c1, c2, c3, …); 2 with "evil\ufffd[2J" (\'\\n\', c5); 1 with "a" (c6);'
@@ -121,7 +134,9 @@ def test_the_document_has_the_counts_of_each_shard_and_all_unknown_clients() -> 
     states = Counter({DeliveryState.SENT: 5, DeliveryState.UNKNOWN: 2, DeliveryState.SENDING: 1})
     counts = ShardCounts.of(1, states, 4, ["b", "a"])
     none = {"sent": 0, "failed": 0, "unknown": 0, "suppressed": 0, "open": 0}
-    assert counts_document(IsoWeek(2026, 47), [ShardCounts(0), counts]) == {
+    found = status_document(IsoWeek(2026, 47), [ShardStatus(ShardCounts(0)), ShardStatus(counts)])
+    del found["causes"], found["without_contact"]
+    assert found == {
         "week": "2026-W47",
         "shards": [
             {"shard": 0, **none},
@@ -203,7 +218,7 @@ def test_the_reason_says_how_many_and_the_way_back(counts: dict[str, int], reaso
     shards = [NONE | {"shard": 7, state: count} for state, count in counts.items()]
     assert totals(shards) == NONE | counts
     parts = [{"shards": shards[:1]}, {"shards": shards[1:]}, {}]
-    assert too_many(LIMITS, WEEK, parts) == [(reason, reason)]
+    assert too_many(LIMITS, joined(WEEK, parts)) == [(reason, reason)]
 
 
 EVIL = "c\x1b[2J\u202e\n1"
@@ -303,8 +318,8 @@ def test_what_stopped_a_shard_is_one_harmless_line(capsys: pytest.CaptureFixture
 def test_too_many_failed_clients_are_named_with_why_and_what_lists_them(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    refused = Cause("550 no such user", 500, ("c1", "c2", "c3"))
-    causes = {"failed": [refused, Cause(f"no contact{EVIL}", 2, (EVIL, "c9"))]}
+    refused = named_cause("550 no such user", 500, "c1", "c2", "c3")
+    causes = {"failed": [refused, named_cause(f"no contact{EVIL}", 2, EVIL, "c9")]}
     shards = [ShardStatus(ShardCounts(0, sent=2, failed=502), causes)]
     assert exit_code_of(LIMITS, status_document(IsoWeek(2026, 47), shards), {}) == 3
     said = capsys.readouterr().err

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from shardpost.errors import one_line, shown
 from shardpost.weekly_email.model.ledger import DeliveryState
@@ -31,22 +31,12 @@ _KEPT = re.compile(r"\d{1,3}|(?:[245]\d\d-)?[245]\.\d{1,3}\.\d{1,3}|SMTPUTF8|8BI
 _SEVERAL = re.compile(r"…(?:\s*…)+")
 
 
-@dataclass(frozen=True)
-class Cause:
+class Cause(TypedDict):
     """The number of clients in a state for one reason, and the first of them."""
 
     reason: str
     count: int
-    clients: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON for the document of a run."""
-        return {"reason": self.reason, "count": self.count, "clients": list(self.clients)}
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> "Cause":
-        """Return the cause that `to_json` wrote."""
-        return cls(form["reason"], form["count"], tuple(form["clients"]))
+    clients: Sequence[str]
 
 
 def cause_of(reason: str | None, client: str) -> str:
@@ -66,17 +56,18 @@ def _without_id(word: str) -> str:
 
 def causes_of(reasons: Iterable[tuple[str, str]]) -> list[Cause]:
     """Group (client, cause); the largest group first, clients in their order."""
-    return merged_causes(Cause(cause, 1, (client,)) for client, cause in reasons)
+    return merged_causes(Cause(reason=why, count=1, clients=[client]) for client, why in reasons)
 
 
 def merged_causes(causes: Iterable[Cause]) -> list[Cause]:
     """Add up the causes of several shards, or of several runs of different shards."""
     groups: dict[str, Cause] = {}
     for cause in causes:
-        before = groups.get(cause.reason, Cause(cause.reason, 0, ()))
-        clients = (*before.clients, *cause.clients)[:MOST_NAMED]
-        groups[cause.reason] = Cause(cause.reason, before.count + cause.count, clients)
-    return sorted(groups.values(), key=lambda cause: (-cause.count, cause.reason))[:MOST_CAUSES]
+        reason = cause["reason"]
+        group = groups.setdefault(reason, Cause(reason=reason, count=0, clients=[]))
+        group["count"] += cause["count"]
+        group["clients"] = [*group["clients"], *cause["clients"]][:MOST_NAMED]
+    return sorted(groups.values(), key=lambda one: (-one["count"], one["reason"]))[:MOST_CAUSES]
 
 
 def causes_text(causes: Iterable[Cause], count: int) -> str:
@@ -84,10 +75,10 @@ def causes_text(causes: Iterable[Cause], count: int) -> str:
     largest = list(causes)[:MOST_IN_MESSAGE]
     named = []
     for cause in largest:
-        clients = ", ".join(map(shown, cause.clients))
-        more = ", …" if cause.count > len(cause.clients) else ""
-        named.append(one_line(f'{cause.count} with "{cause.reason}" ({clients}{more})'))
-    rest = count - sum(cause.count for cause in largest)
+        clients = ", ".join(map(shown, cause["clients"]))
+        more = ", …" if cause["count"] > len(cause["clients"]) else ""
+        named.append(one_line(f'{cause["count"]} with "{cause["reason"]}" ({clients}{more})'))
+    rest = count - sum(cause["count"] for cause in largest)
     if named and rest > 0:
         named.append(f"{rest} for other reasons")
     return "; ".join(named)
@@ -167,16 +158,6 @@ class ShardReport(ShardCounts):
         )
 
 
-def counts_document(week: IsoWeek, shards: Iterable[ShardCounts]) -> dict[str, Any]:
-    """Return the counts of a week in the contract's form: per shard, and the unknown clients."""
-    counts = list(shards)
-    return {
-        "week": str(week),
-        "shards": [{name: getattr(shard, name) for name in COLUMNS} for shard in counts],
-        "unknown": sorted(client for shard in counts for client in shard.unknown_clients),
-    }
-
-
 EXPLAINED = (DeliveryState.FAILED, DeliveryState.SUPPRESSED)
 Causes = Mapping[str, Sequence[Cause]]
 
@@ -194,13 +175,35 @@ class ShardStatus:
 
 
 def status_document(week: IsoWeek, shards: Iterable[ShardStatus]) -> dict[str, Any]:
-    """Return the status of a week: the contract's counts and the reasons."""
-    statuses = list(shards)
-    causes = added_up(status.causes for status in statuses)
+    """Return the status of a week: the contract's counts and unknown clients, and the reasons."""
+    return joined(
+        week,
+        (
+            {
+                "shards": [{name: getattr(status.counts, name) for name in COLUMNS}],
+                "unknown": status.counts.unknown_clients,
+                "causes": status.causes,
+                "without_contact": status.without_contact,
+            }
+            for status in shards
+        ),
+    )
+
+
+def joined(week: object, documents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return several statuses of different shards of a week as one; a dry run counts nobody."""
+    parts = list(documents)
     return {
-        **counts_document(week, (status.counts for status in statuses)),
-        "causes": {state: [cause.to_json() for cause in causes[state]] for state in causes},
-        "without_contact": sum(status.without_contact for status in statuses),
+        "week": str(week),
+        "shards": [shard for part in parts for shard in part.get("shards", ())],
+        "unknown": sorted(client for part in parts for client in part.get("unknown", ())),
+        "causes": {
+            str(state): merged_causes(
+                cause for part in parts for cause in part.get("causes", {}).get(str(state), ())
+            )
+            for state in EXPLAINED
+        },
+        "without_contact": sum(part.get("without_contact", 0) for part in parts),
     }
 
 
@@ -255,29 +258,12 @@ def gone_document(audience: object) -> dict[str, Any]:
     }
 
 
-def causes_in(documents: Iterable[Mapping[str, Any]]) -> dict[str, list[Cause]]:
-    """Return the causes of several documents of different shards, added up."""
-    return added_up(
-        {state: list(map(Cause.from_json, forms)) for state, forms in causes.items()}
-        for document in documents
-        if (causes := document.get("causes")) is not None
-    )
-
-
-def failed_line(week: object, documents: Iterable[Mapping[str, Any]]) -> str | None:
+def failed_line(document: Mapping[str, Any]) -> str | None:
     """Return why clients failed and the command that lists them; None if no client failed."""
-    runs = list(documents)
-    failed = sum(shard["failed"] for document in runs for shard in document.get("shards", ()))
+    failed = sum(shard["failed"] for shard in document["shards"])
     if not failed:
         return None
-    why = causes_text(causes_in(runs)["failed"], failed) or failed
-    return f"failed: {why}; `shardpost emails --week {week} --state failed` lists them all"
-
-
-def added_up(parts: Iterable[Causes]) -> dict[str, list[Cause]]:
-    """Add up causes by state."""
-    known = list(parts)
-    return {
-        str(state): merged_causes(cause for part in known for cause in part.get(str(state), ()))
-        for state in EXPLAINED
-    }
+    why = causes_text(document["causes"]["failed"], failed) or failed
+    return (
+        f"failed: {why}; `shardpost emails --week {document['week']} --state failed` lists them all"
+    )
