@@ -22,7 +22,7 @@ from shardpost.errors import BAD_USAGE, COULD_NOT, NoSnapshotError, ShardpostErr
 _FIXES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space and run the command again"),
     errno.EACCES: "give this user write access, or set SHARDPOST_HOME to another folder",
-    errno.EROFS: "mount that disk writable, or set SHARDPOST_HOME to a folder on another one",
+    errno.EROFS: "mount that disk writable, or set SHARDPOST_HOME to a folder on another disk",
 }
 
 # {command: its module of shardpost.commands}, in the order of `--help`. A module is imported
@@ -129,7 +129,7 @@ def main() -> None:
 def run(argv: list[str]) -> int:
     """Run one command; return its exit code."""
     if given := _empty_value(argv):
-        return _fail(f"{given}: expected a value, found an empty one", BAD_USAGE)
+        return _fail(f"{given}: expected a value, found an empty string", BAD_USAGE)
     try:
         code = root.main(argv, prog_name="shardpost", standalone_mode=False)
     except ShardpostError as error:

@@ -91,7 +91,7 @@ def _is_set(name: str) -> bool:
     return ctx is not None and bool(ctx.meta.get(f"shardpost.{name}"))
 
 
-YES = _flag_of_all("yes", "Do not ask. Nothing is asked without a terminal.")
+YES = _flag_of_all("yes", "Do not ask for confirmation. Without a terminal, nothing is asked.")
 AS_JSON = _flag_of_all("json", "Print one JSON document.")
 
 
@@ -140,7 +140,7 @@ def _why(*, is_needed: bool) -> Callable[[Any], Any]:
             raise UsageError("--why: expected a reason, found none")
         return reason or ""
 
-    text = "Reason, which is recorded. On a terminal it is asked for."
+    text = "Reason, which is recorded. A terminal prompts for it."
     return click.option("--why", type=KEY, callback=given, metavar="TEXT", help=text)
 
 
@@ -160,7 +160,7 @@ ACCEPT_DROP = click.option(
 TAKE_OVER = click.option(
     "--take-over",
     is_flag=True,
-    help="Own the topics from now on; the installation that owned them is refused.",
+    help="Take ownership of the topics; the installation that owned them is refused.",
 )
 SNAPSHOT = click.option(
     "--snapshot", "number", type=int, metavar="N", help="Snapshot to read; by default the newest."

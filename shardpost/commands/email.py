@@ -86,7 +86,7 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
 
 @click.group(invoke_without_command=True)
 @click.option("--week", metavar="WEEK", help="ISO week, such as 2026-W47. Required.")
-@click.option("--shards", metavar="LIST", help="Only these, such as 0-3 or 0,2,5-7.")
+@click.option("--shards", metavar="LIST", help="Only these shards, such as 0-3 or 0,2,5-7.")
 @click.option(
     "--dry-run", is_flag=True, help="Print what would happen to each client; change nothing."
 )
@@ -127,7 +127,7 @@ def email_command(
     """
     if (subcommand := ctx.invoked_subcommand) is not None:
         if dry_run or take_over or wants_json() or week or any(options.values()):
-            raise UsageError(f"options of `email {subcommand}` follow its name")
+            raise UsageError(f"put the options of `email {subcommand}` after its name")
         return DONE
     if week is None:
         raise click.UsageError("Missing option '--week'.")
@@ -249,12 +249,12 @@ def _lines(found: "MailPreview") -> Iterator[str]:
 @click.option(
     "--to", required=True, metavar="ADDRESS", help="The recipient, instead of the client."
 )
-@click.option("--week", metavar="WEEK", help="ISO week; by default the last one that ended.")
+@click.option("--week", metavar="WEEK", help="ISO week; by default the last ended week.")
 @AS_JSON
 def test_command(client: str, to: str, week: str | None) -> None:
     """Send the e-mail that `email preview` prints to an address of yours, marked as a test.
 
-    Nothing of it is in the ledger, and its link unsubscribes nobody.
+    It is not in the ledger, and its link unsubscribes nobody.
     """
     from shardpost.weekly_email.mail_preview import send_test
 
@@ -266,15 +266,15 @@ def test_command(client: str, to: str, week: str | None) -> None:
 
 @email_command.group("templates")
 def templates_command() -> None:
-    """Write the templates of the e-mail, to be changed."""
+    """Write the e-mail templates into a folder, for editing."""
 
 
 @templates_command.command("init")
 @click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
 def init_command(folder: Path | None) -> None:
-    """Write the shipped templates into a folder, to be changed; nothing is overwritten.
+    """Write the shipped templates into a folder, for editing; nothing is overwritten.
 
-    By default into that of SHARDPOST_MAIL_TEMPLATES.
+    The default is the folder of SHARDPOST_MAIL_TEMPLATES.
     """
     from shardpost.weekly_email.own_templates import NAME, write_shipped
 

@@ -41,13 +41,12 @@ def emails_command(
     """Print the delivery status of a week, by shard; or why a client got an e-mail or did not.
 
     `shardpost email` sends it. `open`: in the audience and not mailed yet. `unknown`: it is not
-    known whether the e-mail was delivered; during a run these are also the few that are being sent
-    right now. Exit code 3 if there are any (`emails resolve` settles them), or if the ledger lost
-    records.
+    known whether the e-mail was delivered; during a run, these include the few that are being sent.
+    Exit code 3 if there are any (`emails resolve` settles them), or if the ledger lost records.
     """
     if (subcommand := ctx.invoked_subcommand) is not None:
         if wants_json() or any(given is not None for given in (week, client, state)):
-            raise UsageError(f"options of `emails {subcommand}` follow its name")
+            raise UsageError(f"put the options of `emails {subcommand}` after its name")
         return DONE
     if week is None:
         raise click.UsageError("Missing option '--week'.")
@@ -88,7 +87,7 @@ def resolve_command(
 ) -> None:
     """Decide whether e-mails whose delivery is unknown were delivered.
 
-    All clients or none: unless every one of them is `unknown`, nothing is changed. Refused while a
+    Changes nothing unless all of these clients are `unknown`. Refused while a
     run mails one of their shards.
     """
     from shardpost.weekly_email.week_decisions import Outcome, Resolution, resolve
@@ -113,10 +112,9 @@ def resolve_command(
 @YES
 @BY
 def accept_ledger_command(week: str, why: str, by: str) -> None:
-    """Accept the ledger of a week that lost records, so that the week can be mailed again.
+    """Accept a week's ledger that lost records, so that the week can be mailed again.
 
-    Clients that it no longer lists will be mailed by the next run, including those that already
-    got the e-mail.
+    The next run mails all clients that it no longer lists, even if they already got the e-mail.
     """
     from shardpost.weekly_email.week_decisions import accept_ledger
     from shardpost.weekly_email.week_state import WeekState
@@ -137,13 +135,13 @@ def accept_ledger_command(week: str, why: str, by: str) -> None:
 def pause_command(week: str, why: str, by: str) -> None:
     """Stop mailing a week: runs that mail it end within seconds, and others refuse it.
 
-    Mails that are on their way are finished; who is not mailed yet stays open. To continue:
-    `emails resume`, then `shardpost email`; nobody is mailed twice.
+    Mails already handed to the server are finished; clients that are not mailed yet stay open. To
+    continue: `emails resume`, then `shardpost email`; nobody is mailed twice.
     """
     from shardpost.weekly_email.week_decisions import pause
 
     paused = pause(opened(), IsoWeek.parse(week), by, why, datetime.now(UTC))
-    click.echo(one_line(f"{paused.week}: paused: runs of it end now, and others refuse it"))
+    click.echo(one_line(f"{paused.week}: paused: its runs end now, and later runs refuse it"))
 
 
 @emails_command.command("resume")
@@ -151,7 +149,7 @@ def pause_command(week: str, why: str, by: str) -> None:
 @NEEDED_WHY
 @BY
 def resume_command(week: str, why: str, by: str) -> None:
-    """Allow runs of a week that was paused. It starts none: `shardpost email` does."""
+    """Allow runs of a paused week again. Starts no run: `shardpost email` does."""
     from shardpost.weekly_email.week_decisions import resume
 
     resumed = resume(opened(), IsoWeek.parse(week), by, why, datetime.now(UTC))
@@ -165,7 +163,7 @@ def resume_command(week: str, why: str, by: str) -> None:
 
 @click.group()
 def unsubscribe_token_command() -> None:
-    """Check the tokens of links to unsubscribe, for the page that they lead to."""
+    """Check the tokens of unsubscribe links, for the page that they open."""
 
 
 @unsubscribe_token_command.command("verify")
@@ -191,7 +189,7 @@ def verify_command(client: str, token: str) -> int:
     if not genuine:
         click.echo(
             f"shardpost: not genuine: that token was not made for client {shown(client)} of list"
-            f" {list_id} by a secret of SHARDPOST_UNSUBSCRIBE_SECRET",
+            f" {list_id} with a secret of SHARDPOST_UNSUBSCRIBE_SECRET",
             err=True,
         )
     return DONE if genuine else COULD_NOT

@@ -15,7 +15,7 @@ from shardpost.wording import ranges_text
 
 @click.command()
 @click.argument("client", required=False, type=KEY)
-@click.option("--shard", type=int, metavar="N", help="Only clients of that shard.")
+@click.option("--shard", type=int, metavar="N", help="Only clients in this shard.")
 @click.option("--as-of", "as_of", type=INSTANT, metavar="TIME", help="ISO 8601; no zone: UTC.")
 @SNAPSHOT
 @AS_JSON
@@ -24,7 +24,7 @@ def holders_command(
 ) -> None:
     """Print who holds US stock (of SHARDPOST_COUNTRY): each client with its positions.
 
-    As of a TIME: by the records with a timestamp before it. Warns on standard error if no record
+    As of a TIME: only records with an earlier timestamp count. Warns on standard error if no record
     names the client, or if the snapshot does not cover the time.
     """
     from shardpost import tables
@@ -98,7 +98,7 @@ def snapshots_command() -> None:
     """List the snapshots that can be queried, oldest first.
 
     `looked at` is when a compaction last read the input topics to their ends; `end offsets` is the
-    sum of those of all input partitions.
+    sum over all input partitions.
     """
     from shardpost import tables
 

@@ -42,14 +42,14 @@ def _finding_lines(one: DoctorFinding, width: int) -> list[str]:
 
 
 NO_CHANNEL = (
-    "no alert channel: alerts are only appended to alerts.log (docs/watching.md); set"
-    " SHARDPOST_ALERTS to URLs of Apprise, separated by blanks"
+    "no alert channel: alerts are only appended to alerts.log (docs/watching.md); set "
+    "SHARDPOST_ALERTS to Apprise URLs, separated by blanks"
 )
 
 
 @click.group()
 def alerts_command() -> None:
-    """List what is firing and who was notified, silence it, try the channels."""
+    """List what is firing and who was notified, silence it, test the channels."""
 
 
 @alerts_command.command("test")
@@ -57,7 +57,7 @@ def alerts_command() -> None:
 def test_command() -> int:
     """Send a test alert to every channel, and print the outcome.
 
-    Exit code 1 if a channel failed. Secrets of the URLs are not shown.
+    Exit code 1 if a channel failed. Secrets in the URLs are not shown.
     """
     from shardpost.alerts.channels import channels, send_all
     from shardpost.alerts.model.alert import Message
@@ -78,7 +78,7 @@ def test_command() -> int:
 def list_command() -> None:
     """List what is firing: since when, which channels were notified, and until when it is silenced.
 
-    By the last look of `watch_kafka`, and by failed tasks. Secrets of channels are not shown.
+    From the last run of `watch_kafka`, and from failed tasks. Secrets of channels are not shown.
     """
     from shardpost.alerts.history import list_firing
 
@@ -114,9 +114,9 @@ def _firing_lines(one: "Firing", now: datetime) -> Iterator[str]:
 def silence_command(key: str, duration: timedelta, why: str, by: str) -> None:
     """Silence what is firing under KEY for a time.
 
-    Meanwhile channels are told only that it ended or became worse; afterwards, if it still fires,
-    they are told again. `shardpost alerts list` prints KEY and the silence. Who silenced it, and
-    why, is on record in `decisions`.
+    Meanwhile channels are notified only when it ends or becomes worse; afterwards, if it still
+    fires, they are notified again. `shardpost alerts list` prints KEY and the silence. `decisions`
+    records who silenced it, and why.
     """
     _silence(key, duration, by, why)
 

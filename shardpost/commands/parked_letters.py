@@ -82,7 +82,7 @@ PARKED_OPTIONS = (
         "--id", "ids", multiple=True, type=KEY, metavar="ID", help="Only this letter; repeatable."
     ),
     click.option("--origin", metavar="TOPIC", help="Only letters of this topic."),
-    click.option("--error", metavar="FINGERPRINT", help="Only letters parked by this error."),
+    click.option("--error", metavar="FINGERPRINT", help="Only letters parked with this error."),
     click.option("--since", type=INSTANT, metavar="TIME", help="Only those parked since then."),
     click.option("--until", type=INSTANT, metavar="TIME", help="Only those parked before then."),
     click.option("--canary", type=click.IntRange(1), metavar="N", help="Only the first N of them."),
@@ -94,7 +94,9 @@ PARKED_OPTIONS = (
         help="At most N letters a second.",
     ),
     click.option(
-        "--up-to", metavar="PLAN", help="Only letters shown by a plan: the value that it printed."
+        "--up-to",
+        metavar="PLAN",
+        help="Only letters that a plan showed: the value that it printed.",
     ),
     click.option(
         "--apply", "is_applied", is_flag=True, help="Carry out the plan; else it is only printed."
@@ -228,6 +230,6 @@ def new_value_of(text: str) -> bytes:
 def discard_command(options: ParkedOptions) -> int:
     """Discard parked letters for good: print the plan, or carry it out with --apply.
 
-    Exit code 3: done, and some of those named by --id were refused.
+    Exit code 3: done, and some of the letters given with --id were refused.
     """
     return redrive_or_discard(options, options.request(is_redrive=False))

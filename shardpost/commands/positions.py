@@ -73,14 +73,14 @@ def compact_command(
     """Catch up with the input topics, commit one snapshot, publish the changes.
 
     Exit code 1, and nothing changed, if a topic was recreated or lost records that
-    were not read: see --reconcile. Exit code 2 for another country than that of the last snapshot.
+    were not read: see --reconcile. Exit code 2 if the country differs from the last snapshot's.
     Exit code 3, and nothing changed, if tombstones, or good records behind undecodable ones, may
     have been lost: reconcile then; or if open positions
     or holders fall by more than SHARDPOST_MAX_DROP. Exit code 3 also if the run committed, but an
     open transaction hides records of an input, or a client's list of positions exceeds
     `max.message.bytes`.
 
-    With --follow the same is done again and again, in seconds: the driver is warm. It waits
+    With --follow, one warm driver repeats this, within seconds of new records. It waits
     while Kafka cannot be reached, and ends with an exit code as above when a person has to act.
     """
     began = datetime.now(UTC)
@@ -166,7 +166,7 @@ def _compaction_text(result: dict[str, Any], began: datetime) -> str:
     "--format",
     "format_",
     type=click.Choice(["csv", "json", "parquet"]),
-    help="Format of the files; default: by their names.",
+    help="Format of the files; by default derived from their names.",
 )
 @click.option("--table", metavar="NAME", help="The table to read, with a JDBC URL.")
 @click.option("--query", metavar="SQL", help="Or the query whose result is the list.")
@@ -180,9 +180,7 @@ def _compaction_text(result: dict[str, Any], began: datetime) -> str:
     help="Share of the open positions that may close, such as 20%; by default"
     " SHARDPOST_IMPORT_MAX_CLOSED.",
 )
-@click.option(
-    "--up-to", metavar="PLAN", help="Only what a plan has shown: its up_to, as it was printed."
-)
+@click.option("--up-to", metavar="PLAN", help="Only what a plan showed: the up_to that it printed.")
 @WHY
 @BY
 @AS_JSON

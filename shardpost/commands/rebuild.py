@@ -59,7 +59,7 @@ def rebuild_text(found: dict[str, Any]) -> str:
 def rebuild_command() -> None:
     """Compute the tables anew beside those in use, compare, swap, and roll back.
 
-    Compactions, e-mails and readers go on meanwhile, on the tables in use.
+    Compactions, e-mails and readers continue meanwhile, on the tables in use.
     """
 
 
@@ -67,7 +67,7 @@ def rebuild_command() -> None:
 @click.option(
     "--country",
     metavar="CODE",
-    help="Country of the exchanges that count, such as US; default: the current one.",
+    help="Country whose exchanges count, such as US; default: the current country.",
 )
 @click.option(
     "--from",
@@ -75,8 +75,8 @@ def rebuild_command() -> None:
     type=click.Choice(["history", "kafka"]),
     default="history",
     show_default=True,
-    help="Decode the raw records of the histories again, or read the topics of Kafka: what they no"
-    " longer hold is missing then.",
+    help="Decode the raw records in the histories again, or read the topics, without what Kafka "
+    "has deleted.",
 )
 @click.option(
     "--tables",
@@ -91,8 +91,8 @@ def start_command(country: str | None, source: str, tables: str | None, by: str)
     They are computed at the newest snapshot, and topped up after each compaction until they are
     swapped or dropped. Readers do not see them until then.
 
-    `--tables share_holders` is enough for another country, `--tables positions` for a change of
-    how the latest record of a key is found; a change of decoding needs the histories, so all.
+    `--tables share_holders` is enough for another country, `--tables positions` if the choice of a
+    key's latest record changed; if decoding changed, rebuild all tables.
     """
     from shardpost.rebuilds.model.rebuild import Source
     from shardpost.rebuilds.rebuild_job import tables_of
@@ -106,10 +106,10 @@ def start_command(country: str | None, source: str, tables: str | None, by: str)
 def diff_command() -> int:
     """Compare the rebuilt tables with the old ones, key by key, at the same offsets.
 
-    What came since is added to the rebuilt tables first. Open positions, holders, contacts,
-    exchanges and rejected records are equal, changed, or only in one; of what differs, some are
-    printed, positions and holders with their records. After a swap, both are compared as they were
-    at the swap. Exit code 3: something differs.
+    Later records are added to the rebuilt tables first. Counts the open positions, holders,
+    contacts, exchanges and rejected records that are equal, changed, or only on one side, and
+    prints samples: positions and holders with their records. After a swap, both are compared as
+    they were at the swap. Exit code 3: something differs.
     """
     from shardpost.delta.query import table_errors
     from shardpost.rebuilds.registry import compare_open, needs_top_up
@@ -155,8 +155,8 @@ def confirm_request(question: str) -> None:
 def swap_command(max_changed: str | None, why: str, by: str) -> int:
     """Put the rebuilt tables in use, in one commit, and publish the holders whose list changed.
 
-    The tables before are kept for a rollback. A mail run that is under way stays with the snapshot
-    that it froze. Exit code 3: more differs than --max-changed allows; nothing was swapped.
+    The former tables are kept for a rollback. A mail run in progress keeps the snapshot that it
+    froze. Exit code 3: more differs than --max-changed allows; nothing was swapped.
     """
     share = None if max_changed is None else parse_share(max_changed)
     confirm_request("Put these tables in use, and publish the holders whose list changed?")
@@ -169,7 +169,7 @@ def swap_command(max_changed: str | None, why: str, by: str) -> int:
 @BY
 @AS_JSON
 def rollback_command(why: str, by: str) -> int:
-    """Put the former tables in use again, with all that came since, in one commit."""
+    """Put the former tables back in use, with all later records, in one commit."""
     confirm_request(
         "Put the tables from before the swap back in use, and publish the holders whose list"
         " changed?"
@@ -205,7 +205,7 @@ def drop_command(why: str, by: str) -> None:
 @rebuild_command.command("list")
 @AS_JSON
 def list_command() -> None:
-    """Print all rebuilds: which tables, where they stand, and how far behind they are."""
+    """Print all rebuilds: their tables, their state, and how far behind they are."""
     from shardpost.delta.query import table_errors
     from shardpost.rebuilds.registry import list_described
 

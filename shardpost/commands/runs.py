@@ -32,7 +32,7 @@ POLL_SECONDS, WAIT_SECONDS = 0.5, 420.0
 
 @click.group()
 def runs_command() -> None:
-    """Request runs of DAGs: of many requests under one key, one runs."""
+    """Request DAG runs: for each key, one runs at a time."""
 
 
 @runs_command.command("request")
@@ -48,8 +48,7 @@ def request_command(key: str, *, dag: str, text: str, wait: bool, by: str) -> in
     """Request a run under a key, such as weekly_email/2026-W47.
 
     While a run of that key is active, the same request again changes nothing, and one with another
-    payload is a conflict. With --wait, prints which of these it was; exit code 3 for a conflict or
-    a refusal.
+    payload is a conflict. With --wait, prints the outcome; exit code 3 for a conflict or a refusal.
     """
     from shardpost.run_requests.request_client import conf_of, send_request
 
@@ -75,7 +74,7 @@ def _settled_status(kafka: "Kafka", sent: "SentRequest") -> RequestStatus:
     while (status := request_status(kafka, sent)) is None or not status.settled:
         if time.monotonic() > deadline:
             so_far = (
-                "is not processed yet" if status is None else "has won, but its run is not started"
+                "is not processed yet" if status is None else "has won, but its run has not started"
             )
             raise ShardpostError(
                 f"{sent.coordinates} {so_far} after {WAIT_SECONDS:g} s: the request remains in"
@@ -152,6 +151,9 @@ def release_command(key: str, why: str, by: str) -> None:
     from shardpost.run_requests.request_client import release
 
     installation = opened()
-    confirm(f"Release {key}, so that another run of it can start beside one that is still running?")
+    confirm(
+        f"Release {key}, so that another run with this key can start, even beside one that is "
+        f"still running?"
+    )
     command = release(installation, key, by, why, datetime.now(UTC))
     click.echo(f"released: {key}; run {command.run_id} of {command.dag} is left running")

@@ -89,7 +89,7 @@ def down_command() -> None:
 def demo_command(keep: bool) -> None:
     """Run the whole pipeline on five positions, end to end.
 
-    Uses a fresh stack with a home and ports of its own, so it does not disturb one that is running.
+    Uses a fresh stack with a home and ports of its own, so it does not disturb a running stack.
     """
     from shardpost.embedded import demo
 
@@ -120,15 +120,15 @@ FETCH_SECONDS = 900.0
 
 @click.group()
 def dags_command() -> None:
-    """Say where the DAGs are, for an Airflow that runs them."""
+    """Print where the DAGs are, for your own Airflow."""
 
 
 @dags_command.command("path")
 def path_command() -> None:
     """Print the folder of the DAGs: for Airflow's dags_folder, or a bundle of its own.
 
-    Its plugins Airflow finds by itself where the package is installed by pip; those of a checkout
-    are in the folder `plugins` beside, which is for Airflow's plugins_folder.
+    Airflow finds the plugins of a package that pip installed. For a checkout, set Airflow's
+    plugins_folder to its folder `plugins`.
     """
     opened()
     click.echo(DAGS)
@@ -136,7 +136,7 @@ def path_command() -> None:
 
 @click.group()
 def jars_command() -> None:
-    """Fetch the jars that no wheel brings."""
+    """Fetch the jars that wheels do not include."""
 
 
 @jars_command.command("fetch")
@@ -144,8 +144,9 @@ def jars_command() -> None:
 def fetch_command(purposes: tuple[str, ...]) -> None:
     """Fetch jars from Maven Central, in exact versions by SHA-256, into the virtual environment.
 
-    PURPOSE is one or more of the files of `ivy/`, by default `spark`, which every job needs; `jdbc`
-    is for imports from databases, `broker` for `shardpost up`. Where they are, nothing is fetched.
+    PURPOSE is one or more of the files in `ivy/`, by default `spark`, which every job needs; `jdbc`
+    is for imports from databases, `broker` for `shardpost up`. Jars that are there already are not
+    fetched again.
     """
     opened()
     for purpose in purposes or ("spark",):
@@ -172,7 +173,8 @@ def fetch(purpose: str) -> Path:
         if (found := _hashes(fetched)) != expected:
             differing = ", ".join(sorted({name for name, _ in found.items() ^ expected.items()}))
             raise ShardpostError(
-                f"jars of {purpose}: expected those of ivy/jars.sha256, found others: {differing}"
+                f"jars of {purpose}: expected the checksums of ivy/jars.sha256, found others: "
+                f"{differing}"
             )
         shutil.rmtree(folder, ignore_errors=True)
         fetched.replace(folder)

@@ -77,15 +77,15 @@ def _sizes_text(found: "list[TableSize]") -> str:
     "--engine",
     required=True,
     type=click.Choice(["duckdb", "spark", "trino", "polars"]),
-    help="Which engine is to read the tables.",
+    help="The engine that will read the tables.",
 )
 def views_command(engine: str) -> None:
     """Print views with which other engines read the tables correctly: SQL, or Python for Polars.
 
     A table's rows are not its current state, even read through Delta: `share_holders` has several
-    of a client, and `positions` lacks the changes that are in its history, `position_events`, and
-    not folded into the table yet. The views have the rows of the newest snapshot, also of later
-    ones, until rebuilt tables are swapped; then they raise an error, and have to be printed again.
+    for a client, and `positions` lacks the changes in `position_events` that are not folded in yet.
+    The views show the newest snapshot at any time, until rebuilt tables are swapped; then they
+    raise an error: print them again.
     """
     from shardpost import tables
     from shardpost.holders.engine_views import Engine, EngineViews
@@ -108,11 +108,11 @@ def maintain_command(dry_run: bool) -> int:
 
     All snapshots of two hours are kept, then the last of each minute for two days, of each hour for
     a week, and of each day for SHARDPOST_SNAPSHOT_DAYS. A snapshot from which a week's audience was
-    frozen is kept longer, until that audience is erased. Compactions, e-mails and readers go on
+    frozen is kept longer, until that audience is erased. Compactions, e-mails and readers continue
     meanwhile.
 
-    Exit code 3 if something was kept only because it could not be found out whether it is still
-    needed, or because its week is being mailed.
+    Exit code 3 if something was kept only because it is unknown whether it is still needed, or
+    because its week is being mailed.
     """
     from shardpost.maintenance.maintain import maintain_all
 
@@ -137,7 +137,7 @@ def maintain_command(dry_run: bool) -> int:
 def erase_command(client: str, why: str, by: str, dry_run: bool) -> int:
     """Erase a client: its contact from tables and audiences, its id from the ledger.
 
-    What stays, what is not erased, and what others must do is printed. The ledger keeps a hash of
+    Prints what stays, what is not erased, and what others must do. The ledger keeps a hash of
     the client's id, so that it is not mailed again. Exit code 3: done, and the tables have its
     contact (again); 1: something could not be erased, since it is in use.
     """
@@ -173,7 +173,7 @@ def sql_command(statement: str, number: int | None, as_csv: bool) -> None:
     from shardpost import tables
 
     if as_csv and wants_json():
-        raise UsageError("--csv and --json: expected one of them")
+        raise UsageError("--csv and --json: expected only one of them")
     found = tables.sql(statement, number)
     if as_csv:  # as RFC 4180 has it; null is an empty field, and text is in quotes
         click.echo(_csv_line(found.schema.names), nl=False)

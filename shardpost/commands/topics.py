@@ -50,9 +50,9 @@ def apply_command(dry_run: bool) -> int:
 def groups_command(is_applied: bool) -> None:
     """List the groups that former installations left in Kafka, and delete them with --apply.
 
-    The committed offsets of such a group (`shardpost-rejected-…`) say up to where an installation
-    sent its rejected records as dead letters. Never listed: the group of this installation, and
-    that of the owner of the topics.
+    The committed offsets of such a group (`shardpost-rejected-…`) show how far an installation sent
+    its rejected records as dead letters. Never lists the groups of this installation and of the
+    topics' owner.
     """
     from shardpost.holders.rejected_letters import former_groups
     from shardpost.kafka.groups import delete_groups
@@ -113,9 +113,9 @@ def lag_command(groups: Sequence[str], topics: Sequence[str], with_own: bool) ->
     """Print a line for each consumer group: what is unread, and when that can be lost.
 
     LOSS: data is lost, or can be at any moment; WARN: it can be within SHARDPOST_LOSS_WARNING
-    seconds, or a partition could not be queried; ?: a member has committed nothing yet. Groups of
-    Shardpost's own are printed only where they are not OK, or with --all. With --group or --topic,
-    their partitions follow; --json has all. Exit code 3 if data is lost already, or can be within
+    seconds, or a partition could not be queried; ?: a member has committed nothing yet. Shardpost's
+    own groups are printed only if they are not OK, or with --all. With --group or --topic, their
+    partitions follow; --json has all. Exit code 3 if data is lost already, or can be within
     SHARDPOST_LOSS_WARNING seconds; 1 if not everything could be queried.
     """
     from shardpost.lag.measure import measure

@@ -52,7 +52,7 @@ def test_jars_that_are_not_those_listed_are_refused_by_name_and_not_kept(
     fetched(b"bad", monkeypatch)
     code, out, err = shardpost.answer("jars", "fetch")
     assert (code, out) == (1, "")
-    assert err.endswith("expected those of ivy/jars.sha256, found others: one-1.0.jar\n")
+    assert err.endswith("expected the checksums of ivy/jars.sha256, found others: one-1.0.jar\n")
     assert list((tmp_path / "share" / "jars").iterdir()) == []
     code, _, err = shardpost.answer("jars", "fetch", "nothing")
     assert code == 2

@@ -272,7 +272,7 @@ def test_options_follow_the_subcommand_and_a_send_needs_its_week(
     shardpost: CommandLineHere,
 ) -> None:
     said = shardpost.refused("email", "--week", str(WEEK), "preview", "c1", code=2)
-    assert "options of `email preview` follow its name" in said
+    assert "put the options of `email preview` after its name" in said
     code, _, told = shardpost.answer("email")
     assert (code, "Missing option '--week'" in told) == (2, True)
 

@@ -51,7 +51,7 @@ METRICS: dict[str, Metric] = {
             " committed a lower offset",
             GROUP_PARTITION,
         ),
-        Metric("audit_findings", "Findings of the audit of Kafka", ("severity",)),
+        Metric("audit_findings", "Findings of the Kafka audit", ("severity",)),
         Metric(
             "snapshot_age_seconds",
             "Time since a compaction last read the input topics to their ends",
@@ -59,18 +59,21 @@ METRICS: dict[str, Metric] = {
         Metric("snapshot_number", "Number of the newest snapshot"),
         Metric(
             "following_seconds",
-            "Seconds since the following compaction began; absent if none follows",
+            "Seconds since `compact --follow` began; absent if none is running",
         ),
-        Metric("following_turns", "Snapshots made by the following compaction"),
-        Metric("last_turn_age_seconds", "Seconds since the following compaction's last snapshot"),
-        Metric("last_turn_seconds", "Seconds that the last turn of the following compaction took"),
+        Metric("following_turns", "Snapshots made by the running `compact --follow`"),
+        Metric(
+            "last_turn_age_seconds",
+            "Seconds since the last snapshot of the running `compact --follow`",
+        ),
+        Metric("last_turn_seconds", "Duration of the last turn of the running `compact --follow`"),
         Metric("positions", "Open positions in the newest snapshot"),
         Metric("holders", "Clients that hold US stock (of SHARDPOST_COUNTRY), newest snapshot"),
-        Metric("rejected_records", "Records rejected in all, up to the newest snapshot"),
+        Metric("rejected_records", "Records rejected so far, up to the newest snapshot"),
         Metric("letters", "Dead letters that are waiting for a retry, or parked", ("state",)),
         Metric(
             "letter_age_seconds",
-            "Seconds since the oldest dead letter of a state entered it",
+            "Seconds since the oldest dead letter in a state entered it",
             ("state",),
         ),
         Metric(
@@ -80,20 +83,21 @@ METRICS: dict[str, Metric] = {
         Metric("letters_held", "Due dead letters that are held: too many have the same error"),
         Metric(
             "emails",
-            "Clients of a week by the state of their e-mail; the two weeks frozen last",
+            "Clients by week and state of their e-mail; the last two frozen weeks",
             ("week", "state"),
         ),
         Metric(
             "emails_late",
-            "Clients with records read after the freeze of a week: not mailed, or with other"
-            " positions; the two weeks frozen last",
+            "Clients with records read after the freeze of a week: not mailed, or with other "
+            "positions; the last two frozen weeks",
             ("week",),
         ),
         Metric("runs", "Accepted run requests whose runs have not ended", ("state",)),
-        Metric("run_age_seconds", "Seconds since the oldest command whose run has not ended"),
+        Metric("run_age_seconds", "Age of the oldest command whose run has not ended"),
         Metric(
             "run_conflicts",
-            "Run requests of the last SHARDPOST_REQUEST_DAYS that were a conflict, and did not run",
+            "Run requests that did not run because of a conflict, in the last "
+            "SHARDPOST_REQUEST_DAYS",
         ),
         Metric("table_rows", "Rows of a table", ("table",)),
         Metric("table_files", "Files of a table, in all kept versions", ("table",)),
