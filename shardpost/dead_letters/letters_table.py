@@ -194,13 +194,14 @@ def steps_in(found: Iterable[dict[str, Any]], rules: RetryRules) -> list[Step]:
 
 def not_in_table(installation: Installation, progress: TableProgress) -> Iterator[Step]:
     """Yield the steps in the topics that are not yet in the table."""
-    return _steps_of(installation, progress, progress.unread)
+    rules = installation.settings.retry_rules
+    return (step.by(rules) for step in _steps_of(installation, progress, progress.unread))
 
 
 def _steps_of(
     installation: Installation, progress: TableProgress, ranges: Iterable[OffsetRange]
 ) -> Iterator[Step]:
-    rules = installation.settings.retry_rules
+    """Yield the steps in ranges; when they are due is for the reader's rules to say."""
     for range_ in ranges:
         generation = progress.generations[range_.topic]
         partition, is_store = range_.topic_partition, range_.topic == progress.store
@@ -209,7 +210,7 @@ def _steps_of(
         for record in map(record_of, messages):
             if record.offset >= range_.until:
                 break
-            step = step_of(record, rules, store_partitions=count)
+            step = step_of(record, store_partitions=count)
             if step is not None:
                 yield replace(step, generation=generation) if generation else step
 

@@ -246,7 +246,7 @@ def _keys_of_kept(tables: Tables, version: int, before: str, letters: Collection
 
 def _names_in_kafka(installation: Installation) -> Iterator[str]:
     """Yield the names of all letters with a record in Kafka, even if only a tombstone."""
-    kafka, rules = installation.kafka, installation.settings.retry_rules
+    kafka = installation.kafka
     for topic, count in letter_topics.partitions(kafka).items():
         in_store = count if topic == kafka.topic("dead-letters") else None
         for number in range(count):
@@ -254,7 +254,7 @@ def _names_in_kafka(installation: Installation) -> Iterator[str]:
                 yield name_of(record.key)
                 # The tombstone of a dropped letter does not show that it was misplaced.
                 yield name_of(b"%s~%d" % (record.key or b"", record.partition))
-                if (found := step_of(record, rules, store_partitions=in_store)) is not None:
+                if (found := step_of(record, store_partitions=in_store)) is not None:
                     yield found.id
 
 

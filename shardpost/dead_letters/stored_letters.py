@@ -81,7 +81,8 @@ UNION ALL SELECT key, offset, outcome, max(offset) OVER (
   PARTITION BY origin_key ORDER BY origin_offset, offset ROWS UNBOUNDED PRECEDING
 ), resolved_attempt, origin_offset
 FROM going WHERE origin_key IS NOT NULL"""  # noqa: S608 - constants
-_SELECTED = "SELECT offset, outcome, release_offset, resolved_attempt FROM selected ORDER BY offset"
+_SELECTED = """
+SELECT offset, outcome, release_offset, resolved_attempt, key FROM selected ORDER BY offset"""
 _IN_RELEASE_ORDER = """
 SELECT offset, release_offset FROM selected WHERE release_offset > offset
 ORDER BY release_offset, origin_offset, offset"""
@@ -271,26 +272,26 @@ class LettersNow:
     def selected(self) -> Iterator[SelectedLetter]:
         """Yield the selected letters, in the order of their offsets."""
         outcomes = tuple(Outcome)
-        for offset, outcome, release, attempt in self._database.execute(_SELECTED):
-            yield SelectedLetter(offset, outcomes[outcome], release, attempt)
-
-    def require_same(self, record: Record, letter: SelectedLetter) -> tuple[Record, SelectedLetter]:
-        """Return a selected letter with its record; raises OtherRecordError for another key.
-
-        Then the topic was truncated and has grown again, so the folded state is wrong.
-        """
-        key = self._database.execute("SELECT key FROM selected WHERE offset = ?", (letter.offset,))
-        if key.fetchone() != (_stored_key(record),):
-            raise OtherRecordError(
-                f"{record.coordinates}: expected the key that was read there before, found"
-                " another key: the topic lost records and has new ones in their place; the cached"
-                " state of the partition was removed: sweep again"
-            )
-        return record, letter
+        for offset, outcome, *more in self._database.execute(_SELECTED):
+            yield SelectedLetter(offset, outcomes[outcome], *more)
 
     def delayed(self) -> Iterator[tuple[int, int]]:
         """Yield (offset, offset that releases it) of letters that must wait, in that order."""
         return self._database.execute(_IN_RELEASE_ORDER)
+
+
+def require_same(record: Record, letter: SelectedLetter) -> tuple[Record, SelectedLetter]:
+    """Return a selected letter with its record; raises OtherRecordError for another key.
+
+    Then the topic was truncated and has grown again, so the folded state is wrong.
+    """
+    if _stored_key(record) != letter.stored_key:
+        raise OtherRecordError(
+            f"{record.coordinates}: expected the key that was read there before, found"
+            " another key: the topic lost records and has new ones in their place; the cached"
+            " state of the partition was removed: sweep again"
+        )
+    return record, letter
 
 
 def known_to_wait(
@@ -314,15 +315,15 @@ def known_to_wait(
     return None if counts.keys() - {Outcome.WAIT} else counts[Outcome.WAIT]
 
 
-def read_what_executors_have(
-    installation: Installation, partitions: Sequence[TopicPartition]
+def read_on(
+    installation: Installation, partitions: Sequence[TopicPartition], *, beside: int = 1
 ) -> None:
-    """Read many new records on this machine, too, so that the next sweep can check them.
+    """Read many new records on this machine, so that the next sweep finds few.
 
-    If the sweep's tasks run on this machine, nothing is left to read.
+    A task reads its own partition `beside` those of other tasks.
     """
     projections = projections_of(installation, partitions)
-    if projections.unread() > letters_table.FEW_OFFSETS:
+    if projections.unread() > letters_table.FEW_OFFSETS // beside:
         for partition in partitions:
             with projections.open(partition):
                 pass

@@ -34,7 +34,8 @@ from shardpost.dead_letters.stored_letters import (
     LettersNow,
     OtherRecordError,
     projections_of,
-    read_what_executors_have,
+    read_on,
+    require_same,
 )
 from shardpost.dead_letters.sweep_job import (
     SWEEP_DEAD_LETTERS,
@@ -180,13 +181,14 @@ def _sweep(sweep: Sweep, report: PartitionReport) -> Counter[Outcome]:
                     step("publish")
                     selected = letters.selected()
                     records = read_selected(kafka, partition, selected, attrgetter("offset"))
-                    same = starmap(letters.require_same, records)
+                    same = starmap(require_same, records)
                     _publish(sweep, writer, in_origin_order(same, letters.delayed()), report)
         except OtherRecordError:
             projections.forget(partition)
             raise
         if report.counts.total() < count:  # the log cleaner removed letters covered by others
             projections.forget(partition)
+    read_on(sweep.installation, [partition], beside=sweep.routes.partitions[partition.topic])
     texts = (f"{outcome.name.lower()} {counts[outcome]}" for outcome in Outcome if counts[outcome])
     log.info("%s: %s", partition, ", ".join(texts) or "no letters")
     return counts
@@ -279,7 +281,7 @@ def _sweep_store(
     errors = [report.error for report in reports if report.error]
     if errors:
         raise ShardpostError("; ".join(errors))
-    read_what_executors_have(sweep.installation, partitions)
+    read_on(sweep.installation, partitions)  # nothing, if the tasks ran on this machine
 
 
 def _warn(store: str, reports: Sequence[PartitionReport]) -> None:

@@ -198,8 +198,7 @@ def letter_link(visit: PageRequest, letter: str, text: str | None = None) -> Lin
 def _of_letters(visit: PageRequest, topic: OwnTopic, records: Sequence[Record]) -> Outcomes:
     is_store = topic.kind == "dead-letters"
     count = letter_topics.partitions(visit.installation.kafka)[topic.name] if is_store else None
-    rules = visit.installation.settings.retry_rules
-    steps = {r.coordinates: step_of(r, rules, store_partitions=count) for r in records}
+    steps = {r.coordinates: step_of(r, store_partitions=count) for r in records}
     return _lives(visit, {at: step.id for at, step in steps.items() if step})
 
 

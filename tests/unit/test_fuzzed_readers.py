@@ -300,13 +300,13 @@ def use_letter(record: Record) -> None:
     letter = letter_format.parse_record(record)
     decide(letter, NOW, RETRIES)
     for partitions in (None, 2):
-        step = letter_history.step_of(record, RETRIES, store_partitions=partitions)
-        assert step is None or json.dumps(step.as_json(), ensure_ascii=False).encode()
+        step = letter_history.step_of(record, store_partitions=partitions)
+        assert step is None or json.dumps(step.by(RETRIES).as_json(), ensure_ascii=False).encode()
     transition_records.resolved_attempt(record.headers)
     transition_records.resolved_offset(record.headers, record.offset)
     transition_records.parse_parked(record)
     for outcome in Outcome if record.value is not None else ():
-        made = outcome_records(record, SelectedLetter(7, outcome, 7, 1), RETRIES, ROUTES, NOW)
+        made = outcome_records(record, SelectedLetter(7, outcome, 7, 1, b""), RETRIES, ROUTES, NOW)
         for out in made:
             written(out)
             parked_group(out)

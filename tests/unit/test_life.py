@@ -13,7 +13,6 @@ from shardpost.dead_letters.model.letter_history import Step, in_order, newest_s
 from shardpost.kafka.records import Header, Outgoing, Record, batch_bytes
 from shardpost.letters import MAX_BYTES, PRODUCER_SETTINGS, make_letter
 from shardpost.topics.declared import DEAD_LETTERS, PARKING_LOT, RETRIES
-from shardpost.values.retry_settings import RetryRules
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 W, T, P, R, D = (
@@ -105,7 +104,7 @@ def test_a_step_is_what_its_record_says_whatever_that_is(
     key: bytes, value: bytes | None, headers: list[Header], expected: tuple[object, ...] | None
 ) -> None:
     record = Record(key, value, headers, 1_795_262_400_123, STORE, 1, 7)
-    step = step_of(record, RetryRules(), store_partitions=2)
+    step = step_of(record, store_partitions=2)
     facts = step and (step.id, str(step.state), step.attempt, step.error, step.key)
     assert facts == expected
 

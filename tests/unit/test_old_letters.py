@@ -126,7 +126,7 @@ class World:
             step.id
             for topic, count in ((STORE, 2), (LOT, None))
             for record in live(self.pruned, topic).values()
-            if (step := step_of(record, self.pruned.retry_rules, store_partitions=count))
+            if (step := step_of(record, store_partitions=count))
         }
         pruned, whole = (current_letters(installed(one)) for one in (self.pruned, self.whole))
         gone = whole.keys() - pruned.keys()

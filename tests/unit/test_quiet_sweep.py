@@ -9,7 +9,7 @@ import pytest
 from shardpost import projection
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.model.retry_policy import fingerprint
-from shardpost.dead_letters.stored_letters import read_what_executors_have
+from shardpost.dead_letters.stored_letters import read_on
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, SweepRequest
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
@@ -110,7 +110,7 @@ def test_much_that_is_new_is_for_the_tasks_of_a_sweep(
     a_letter(ready)
     assert quiet(ready, 20) is None
     own, store = installed(ready), ready.topic("dead-letters")
-    read_what_executors_have(own, [TopicPartition(store, number) for number in range(2)])
+    read_on(own, [TopicPartition(store, number) for number in range(2)])
     assert quiet(ready, 20)
 
 

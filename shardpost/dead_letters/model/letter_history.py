@@ -220,7 +220,7 @@ def in_order(steps: Iterable[Step]) -> Sequence[Step]:
     return life
 
 
-def step_of(record: Record, rules: RetryRules, *, store_partitions: int | None) -> Step | None:
+def step_of(record: Record, *, store_partitions: int | None) -> Step | None:
     """Return a record as a step; None for a tombstone that is not a step of its own.
 
     `partitions` is that number of the store, or None for the parking lot. The store's tombstone of
@@ -255,7 +255,7 @@ def step_of(record: Record, rules: RetryRules, *, store_partitions: int | None) 
         size=len(record.value),
         failed_at=origin.failed_at if origin else None,
         key=None if key == name else key,
-    ).by(rules)
+    )
 
 
 def _tombstone_step(record: Record, *, is_store: bool) -> Step | None:

@@ -76,13 +76,15 @@ class SelectedLetter(NamedTuple):
 
     `release_offset` is the offset up to which `dead-letters` has to be read before it is sent, so
     that letters of one original key keep the order of the origin. `resolved_attempt` is, for a
-    dropped letter, the attempt that was resolved before.
+    dropped letter, the attempt that was resolved before; `stored_key` is its
+    key, or the hash of a long one.
     """
 
     offset: int
     outcome: Outcome
     release_offset: int
     resolved_attempt: int | None
+    stored_key: bytes
 
 
 def reported(counts: Counter[Outcome]) -> dict[str, int]:
