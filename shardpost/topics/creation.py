@@ -97,7 +97,10 @@ class AppliedTopic:
             "partitions": self.plan.partitions,
             "created": self.created,
             "starter": self.starter,
-            "changed": [vars(one) for one in self.plan.changes],
+            "changed": [
+                {"setting": one.setting, "found": one.found, "to": one.expected}
+                for one in self.plan.changes
+            ],
             "refused": [vars(one) for one in self.plan.refusals],
         }
 
@@ -126,7 +129,7 @@ def apply_topics(installation: Installation, *, dry_run: bool = False) -> list[A
 
 def create_topics(installation: Installation) -> list[AppliedTopic]:
     """Do as `apply_topics`, and leave those that exist as they are."""
-    plans = [replace(one, changes=(), refusals=()) for one in plan_topics(installation)]
+    plans = [replace(one, steps=()) for one in plan_topics(installation)]
     return _carried_out(installation, plans)
 
 

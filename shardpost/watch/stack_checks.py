@@ -21,7 +21,6 @@ from shardpost.spark.submit import conf_on, require_master
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
 from shardpost.weekly_email.own_templates import TemplateSettings, templates_of
 from shardpost.weekly_email.smtp_server import SenderSettings, SmtpServer, connect, error_text
-from shardpost.wording import duration_text
 
 RESTART = "shardpost down && shardpost up"
 
@@ -160,11 +159,10 @@ def check_spark(installation: Installation, _now: datetime) -> Iterator[DoctorFi
 
 
 API_SECONDS = 5.0
-LATE_SECONDS = 30.0
 MOST_LISTED = 100
 
 
-def check_airflow(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
+def check_airflow(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
     """Check the embedded Airflow; another one is left alone."""
     if installation.settings.airflow_url is not None:
         yield unknown(
@@ -182,22 +180,7 @@ def check_airflow(installation: Installation, now: datetime) -> Iterator[DoctorF
         return
     yield ok("airflow", f"up at {state['address']}")
     with log_in(state["address"], state["user"], state["password"], API_SECONDS) as api:
-        yield check_heartbeat(api.get("/api/v2/monitor/health")["scheduler"], now)
         yield from check_dags(api)
-
-
-def check_heartbeat(scheduler: dict[str, str | None], now: datetime) -> DoctorFinding:
-    """Check that the scheduler is alive: it sends a heartbeat every few seconds."""
-    beat = scheduler["latest_scheduler_heartbeat"]
-    cure = "see logs/airflow-scheduler.log in SHARDPOST_HOME; shardpost down && shardpost up"
-    expected = f"one within {LATE_SECONDS:g} s"
-    if beat is None:
-        return error("airflow scheduler", "no heartbeat", expected, cure)
-    age = now - datetime.fromisoformat(beat)
-    found = f"last heartbeat {duration_text(age)} ago"
-    if age.total_seconds() > LATE_SECONDS:
-        return error("airflow scheduler", found, expected, cure)
-    return ok("airflow scheduler", found)
 
 
 def check_dags(api: AirflowApi) -> Iterator[DoctorFinding]:

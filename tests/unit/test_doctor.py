@@ -46,7 +46,7 @@ from shardpost.watch.model.doctor_finding import (
     unknown,
     warning,
 )
-from shardpost.watch.stack_checks import check_airflow, check_dags, check_heartbeat, check_ports
+from shardpost.watch.stack_checks import check_airflow, check_dags, check_ports
 from shardpost.watch.table_checks import check_freshness, check_scattered
 from tests.support.command_line import CommandLineHere
 from tests.support.installed import installed
@@ -142,10 +142,6 @@ def test_the_command_prints_what_was_found_and_ends_with_3(
     }
 
 
-def beat(at: str | None) -> dict[str, Any]:
-    return {"latest_scheduler_heartbeat": at}
-
-
 @pytest.mark.parametrize(
     ("found", "state", "said"),
     [
@@ -154,9 +150,6 @@ def beat(at: str | None) -> dict[str, Any]:
         (judge_version("4.2"), "ok", ""),
         (judge_version(None), "unknown", ""),
         (judge_version("4.3 or newer"), "warning", "KAFKA-20734"),
-        (check_heartbeat(beat("2026-11-23T07:59:50+00:00"), NOW), "ok", ""),
-        (check_heartbeat(beat("2026-11-23T07:58:00+00:00"), NOW), "error", ""),
-        (check_heartbeat(beat(None), NOW), "error", ""),
         # What is from the future tells of a clock that is behind.
         (check_newest("clock", "files", None, NOW), "unknown", ""),
         (check_newest("clock", "files", NOW + timedelta(seconds=4), NOW), "ok", ""),
@@ -167,9 +160,7 @@ def beat(at: str | None) -> dict[str, Any]:
         ),
     ],
 )
-def test_versions_heartbeats_and_clocks_are_judged(
-    found: DoctorFinding, state: str, said: str
-) -> None:
+def test_versions_and_clocks_are_judged(found: DoctorFinding, state: str, said: str) -> None:
     assert (found.state, said in found.found) == (state, True)
 
 

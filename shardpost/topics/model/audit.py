@@ -259,7 +259,6 @@ TOPIC_RULES: tuple[Rule, ...] = (
     topic_rules.letter_sizes,
     topic_rules.replication_factor,
     topic_rules.min_insync_replicas,
-    topic_rules.declared_partitions,
     replicas_now,
     topic_rules.run_topics,
     topic_rules.partitions_of_tables,

@@ -117,28 +117,21 @@ def _why_not_in_sync(wanted: int, found: FoundTopic) -> str | None:
 
 
 @dataclass(frozen=True)
-class Change:
-    """A setting, or `partitions`, that is changed: what it is, and what it will be."""
+class Step:
+    """A setting, or `partitions`, that is not as declared, and is changed unless `why` says not.
 
-    setting: str
-    found: str
-    to: str
-
-    def __str__(self) -> str:
-        return f"{self.setting} {self.found} -> {self.to}"
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """What is not as declared and stays so: why, and the command of a person who wants it."""
+    `fix` is then the command of a person who wants it.
+    """
 
     setting: str
     found: str
     expected: str
-    why: str
-    fix: str
+    why: str | None = None
+    fix: str = finding.APPLY
 
     def __str__(self) -> str:
+        if self.why is None:
+            return f"{self.setting} {self.found} -> {self.expected}"
         return (
             f"not changed: {self.setting} is {self.found}, expected {self.expected}: {self.why}"
             f" (`{self.fix}`)"
@@ -152,8 +145,17 @@ class TopicPlan:
     expected: Expected
     partitions: int
     create: bool = False
-    changes: tuple[Change, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def changes(self) -> list[Step]:
+        """What is changed."""
+        return [one for one in self.steps if one.why is None]
+
+    @property
+    def refusals(self) -> list[Step]:
+        """What stays as it is."""
+        return [one for one in self.steps if one.why is not None]
 
     @property
     def topic(self) -> str:
@@ -163,7 +165,7 @@ class TopicPlan:
     @property
     def configs(self) -> dict[str, str]:
         """Return {setting: value} of what is altered; partitions are none."""
-        return {one.setting: one.to for one in self.changes if one.setting != PARTITIONS}
+        return {one.setting: one.expected for one in self.changes if one.setting != PARTITIONS}
 
     @property
     def adds_partitions(self) -> bool:
@@ -193,40 +195,35 @@ def plan_changes(
 
 
 def _repair(one: Expected, found: FoundTopic, cluster: Cluster, bootstrap: str) -> TopicPlan:
-    count = len(found.partitions)
-    steps: list[Change | Refusal] = []
+    found_steps = list(steps(one, found, bootstrap))
     if found.config is None:
         fix = "grant this user DescribeConfigs on this topic"
-        steps.append(Refusal("settings", "unknown", "as declared", found.unknown, fix))
-    for setting, (value, wanted) in departures(one, found).items():
-        if why := why_not_changed(setting, one, found):
-            fix = finding.set_on_topic(bootstrap, one.name, setting, wanted)
-            steps.append(Refusal(setting, value, wanted, why, fix))
-        else:
-            steps.append(Change(setting, value, wanted))
-    steps += _of_partitions(one, count)
+        found_steps.append(Step("settings", "unknown", "as declared", found.unknown, fix))
     if found.replicas < one.replicas:
         why = "copying replicas loads the network, so a person chooses the time"
         fix = finding.reassign(bootstrap, one.name, found, cluster.brokers, one.replicas)
-        steps.append(Refusal(REPLICAS, str(found.replicas), str(one.replicas), why, fix))
-    changes = tuple(step for step in steps if isinstance(step, Change))
-    refusals = tuple(step for step in steps if isinstance(step, Refusal))
-    planned = TopicPlan(one, count, changes=changes, refusals=refusals)
+        replicas = Step(REPLICAS, str(found.replicas), str(one.replicas), why, fix)
+        found_steps.append(replicas)
+    planned = TopicPlan(one, len(found.partitions), steps=tuple(found_steps))
     if planned.adds_partitions and one.partitions:
         return replace(planned, partitions=one.partitions)
     return planned
 
 
-def _of_partitions(one: Expected, count: int) -> Iterator[Change | Refusal]:
-    wanted = one.partitions
-    if wanted is None or wanted == count:
-        return
-    if wanted > count and not one.keyed:
-        yield Change(PARTITIONS, str(count), str(wanted))
+def steps(one: Expected, found: FoundTopic, bootstrap: str) -> Iterator[Step]:
+    """Yield what becomes of each setting that is not as declared, and of its partitions."""
+    for setting, (value, wanted) in departures(one, found).items():
+        why = "Kafka's own topic" if one.is_internal else why_not_changed(setting, one, found)
+        fix = finding.set_on_topic(bootstrap, one.name, setting, wanted) if why else finding.APPLY
+        yield Step(setting, value, wanted, why, fix)
+    count, partitions = len(found.partitions), one.partitions
+    if partitions is None or partitions == count:
         return
     declare = f"declare {counted(count, 'partition')} of {one.name}"
     why, fix = "Kafka removes no partitions", f"create another topic, or {declare}"
-    if wanted > count:
-        why = "the records of a key would be in two partitions, without an order"
-        fix = f"{declare}, or keyed: false if no key is there"
-    yield Refusal(PARTITIONS, str(count), str(wanted), why, fix)
+    if partitions > count:
+        why, fix = None, finding.APPLY
+        if one.keyed:
+            why = "the records of a key would be in two partitions, without an order"
+            fix = f"{declare}, or keyed: false if no key is there"
+    yield Step(PARTITIONS, str(count), str(partitions), why, fix)

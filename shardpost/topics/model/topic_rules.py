@@ -11,7 +11,6 @@ from shardpost.topics.model.cluster import (
     IN_SYNC_OF_THREE,
     REPLICAS,
     UNCLEAN,
-    Expected,
     FoundTopic,
     Source,
     View,
@@ -19,11 +18,12 @@ from shardpost.topics.model.cluster import (
 from shardpost.topics.model.finding import Finding, Severity
 from shardpost.topics.model.plan import (
     AT_LEAST,
+    PARTITIONS,
     POLICY,
     TIMESTAMPS,
     departures,
     is_as_declared,
-    why_not_changed,
+    steps,
 )
 from shardpost.topics.model.plan import REPLICAS as REPLICATION_FACTOR
 from shardpost.wording import counted
@@ -61,6 +61,11 @@ _RULES = {
         "unclean-election",
         "a replica that is behind can become leader, and the records that it lacks are lost",
     ),
+    PARTITIONS: _Rule(
+        "declared-partitions",
+        "work is spread over a different number of partitions than intended",
+        Severity.DRIFT,
+    ),
 }
 _OTHER = _Rule("other-setting", "it differs from its declaration", Severity.DRIFT)
 SETTING_RULES = (*_RULES.values(), _OTHER)
@@ -96,20 +101,20 @@ def missing_topic(view: View) -> Iterator[Finding]:
 def topic_settings(view: View) -> Iterator[Finding]:
     """Find settings that are not as declared; that of replicas in sync has a rule of its own."""
     for one, found in view.there:
-        for setting, (value, wanted) in departures(one, found).items():
-            if setting == IN_SYNC:
+        for step in steps(one, found, view.bootstrap):
+            if step.setting == IN_SYNC:
                 continue
-            rule = _RULES.get(setting, _OTHER)
+            rule = _RULES.get(step.setting, _OTHER)
             yield Finding(
                 rule=rule.rule,
                 severity=rule.severity,
                 topic=one.name,
-                setting=setting,
-                found=value,
-                source=source_of(found, setting),
-                expected=f"{wanted} or more" if setting in AT_LEAST else wanted,
+                setting=step.setting,
+                found=step.found,
+                source=source_of(found, step.setting),
+                expected=f"{step.expected}{' or more' * (step.setting in AT_LEAST)}",
                 why=rule.why,
-                fix=fix_of(view, one, found, setting),
+                fix=step.fix,
             )
 
 
@@ -138,38 +143,9 @@ def letter_sizes(view: View) -> Iterator[Finding]:
             )
 
 
-def declared_partitions(view: View) -> Iterator[Finding]:
-    """Find topics with another number of partitions than the file of topics declares."""
-    for one, found in view.there:
-        count = len(found.partitions)
-        if one.partitions is None or one.partitions == count:
-            continue
-        declare = f"declare {counted(count, 'partition')} of {one.name}"
-        yield Finding(
-            rule="declared-partitions",
-            severity=Severity.DRIFT,
-            topic=one.name,
-            setting="partitions",
-            found=str(count),
-            source="topic",
-            expected=str(one.partitions),
-            why="work is spread over a different number of partitions than intended",
-            fix=finding.APPLY if one.partitions > count and not one.keyed else declare,
-        )
-
-
-def fix_of(view: View, one: Expected, found: FoundTopic, setting: str) -> str:
-    """Return what sets a setting: `topics apply` where it does, else Kafka's own command."""
-    is_declared = setting in one.config and not one.is_internal
-    if is_declared and not why_not_changed(setting, one, found):
-        return finding.APPLY
-    wanted = one.config.get(setting, str(IN_SYNC_OF_THREE))
-    return finding.set_on_topic(view.bootstrap, one.name, setting, wanted)
-
-
 def source_of(found: FoundTopic, setting: str) -> Source:
-    """Return where an effective value comes from."""
-    return found.config[setting].source if found.config else "cluster"
+    """Return where an effective value, or the number of partitions, comes from."""
+    return found.config[setting].source if found.config and setting != PARTITIONS else "topic"
 
 
 def replication_factor(view: View) -> Iterator[Finding]:
@@ -208,7 +184,10 @@ def min_insync_replicas(view: View) -> Iterator[Finding]:
             source=source_of(found, IN_SYNC),
             expected=f"{wanted} or more",
             why="a record is acknowledged while only one broker has it",
-            fix=fix_of(view, one, found, IN_SYNC),
+            fix=next(
+                (step.fix for step in steps(one, found, view.bootstrap) if step.setting == IN_SYNC),
+                finding.set_on_topic(view.bootstrap, one.name, IN_SYNC, wanted),
+            ),
         )
 
 
