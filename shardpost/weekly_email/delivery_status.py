@@ -134,10 +134,6 @@ class WeekStatus:
         if self.closed is not None:
             return [*map(ShardStatus, self.closed.shards)]
         shards = range(self.partitions) if chosen is None else chosen
-        return ask_shards(self.installation, shards, self.counter(), wait=wait)
-
-    def counter(self) -> Callable[[int, Connection], ShardStatus]:
-        """Return what gives the status of a shard, by its ledger; for this moment alone."""
         audience = self._audience()
 
         def status(shard: int, ledger: Connection) -> ShardStatus:
@@ -156,7 +152,7 @@ class WeekStatus:
             without_contact = sum(client in members.without_contact for client in still_open)
             return ShardStatus(counts, causes, without_contact)
 
-        return status
+        return ask_shards(self.installation, shards, status, wait=wait)
 
     def in_state(self, state: str, chosen: Sequence[int] | None = None) -> Iterator[ListedClient]:
         """Yield the clients in a counted state, with the reason, ordered by shard and client.

@@ -8,18 +8,16 @@ server starts, so that nobody waits for them.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from sqlite3 import Connection
-from sqlite3 import Error as DatabaseError
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from shardpost.errors import ShardpostError, said
 from shardpost.installation import Installation
 from shardpost.kafka.topic_metadata import partition_counts, topic_ids
 from shardpost.weekly_email.delivery_status import WeekStatus, audience_of
-from shardpost.weekly_email.ledger_projection import ask_shards, last_offsets
+from shardpost.weekly_email.ledger_projection import last_offsets
 from shardpost.weekly_email.limits import totals
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardStatus
@@ -27,14 +25,11 @@ from shardpost.weekly_email.week_state import WeekState
 from shardpost.weekly_email.week_status import KnownWeek, known_weeks
 
 log = logging.getLogger(__name__)
-Answer = TypeVar("Answer")
 
 # Who asks for a page waits so long for a ledger that is being read.
 WAIT_SECONDS = 0.25
 # More than the weeks of a page, each with a few clients and reasons.
 MOST_WEEKS = 200
-# Weeks that are counted together: meanwhile nobody else writes the projections of their shards.
-WEEKS_AT_ONCE = 8
 # Threads that read for pages; who comes then asks again.
 MOST_READING = 2
 # The newest weeks are those that somebody looks at first.
@@ -155,9 +150,8 @@ class KeptStatuses:
             try:
                 read()
             except BaseException as error:  # also the panic of a library in another language
-                log.warning("a ledger could not be read", exc_info=True)
                 for week in weeks:
-                    self._of(week).problem = said(error)
+                    self._fail(week, error)
             finally:
                 with self._lock:
                     del self._reading[weeks]
@@ -179,11 +173,10 @@ class KeptStatuses:
         statuses = []
         for week in weeks:
             state = WeekState(installation, week)
-            audience = _tried(audience_of, state, now)
-            if isinstance(audience, Exception):
-                self._of(week).problem = said(audience)
-            else:
-                statuses.append(WeekStatus(state, audience, partitions))
+            try:
+                statuses.append(WeekStatus(state, audience_of(state, now), partitions))
+            except Exception as error:
+                self._fail(week, error)
         self._count(installation, statuses, now)
 
     def _count(
@@ -194,45 +187,14 @@ class KeptStatuses:
         topic = installation.kafka.topic("weekly-emails")
         topic_id = topic_ids(installation.kafka, [topic]).get(topic)
         last = last_offsets(installation, partitions)
-        stale = list[tuple[WeekStatus, Kept, object]]()
         for status in weeks:
             ends = [shard.get(str(status.week)) for shard in last]
             own, of = self._of(status.week), (status.audience, topic_id, ends)
-            if own.of == of:
-                own.keep(of, own.shards, now)
-            else:
-                stale.append((status, own, of))
-        for first in range(0, len(stale), WEEKS_AT_ONCE):
-            lot = stale[first : first + WEEKS_AT_ONCE]
-            found = _statuses([status for status, *_ in lot])
-            for (_, kept, counted), shards in zip(lot, found, strict=True):
-                if isinstance(shards, Exception):
-                    kept.problem = said(shards)
-                else:
-                    kept.keep(counted, shards, now)
+            try:
+                own.keep(of, own.shards if own.of == of else status.by_shard(), now)
+            except Exception as error:
+                self._fail(status.week, error)
 
-
-def _statuses(weeks: Sequence[WeekStatus]) -> Iterator[list[ShardStatus] | Exception]:
-    """Yield the status of each week by shard, or what prevents it; each shard is read once."""
-    counters = [_tried(status.counter) for status in weeks]
-
-    def count(shard: int, ledger: Connection) -> list[ShardStatus | Exception]:
-        return [
-            one if isinstance(one, Exception) else _tried(one, shard, ledger) for one in counters
-        ]
-
-    shards = ask_shards(weeks[0].installation, range(weeks[0].partitions), count)
-    for week in zip(*shards, strict=True):
-        failed = [one for one in week if isinstance(one, Exception)]
-        yield failed[0] if failed else [one for one in week if isinstance(one, ShardStatus)]
-
-
-def _tried(ask: Callable[..., Answer], *given: object) -> Answer | Exception:
-    """Return an answer, or why there is none; a projection that is damaged is its owner's."""
-    try:
-        return ask(*given)
-    except DatabaseError:
-        raise
-    except Exception as error:
-        log.warning("a week cannot be counted", exc_info=True)
-        return error
+    def _fail(self, week: IsoWeek, error: BaseException) -> None:
+        log.warning("%s: cannot be counted", week, exc_info=True)
+        self._of(week).problem = said(error)
