@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from itertools import accumulate, pairwise
 from typing import Any
 
 from fastapi import APIRouter
@@ -236,16 +237,13 @@ def _shards_of_page(
 ) -> tuple[int, list[int], int]:
     """Return how many there are, the shards that a page is of, and how many come before it."""
     first = (page - 1) * ROWS_OF_A_PAGE
-    chosen: list[int] = []
-    before = skipped = 0
-    for shard in counted:
-        count = getattr(shard.counts, state)
-        if before + count > first and before < first + ROWS_OF_A_PAGE:
-            if not chosen:
-                skipped = first - before
-            chosen.append(shard.counts.shard)
-        before += count
-    return before, chosen, max(0, skipped)
+    ends = [0, *accumulate(getattr(shard.counts, state) for shard in counted)]
+    chosen = {
+        shard.counts.shard: max(0, first - start)
+        for shard, (start, end) in zip(counted, pairwise(ends), strict=True)
+        if end > first and start < first + ROWS_OF_A_PAGE
+    }
+    return ends[-1], [*chosen], next(iter(chosen.values()), 0)
 
 
 def _client_row(visit: PageRequest, found: WeekStatus, one: ListedClient) -> Sequence[Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardpost.errors import ShardpostError, shown
+from shardpost.errors import ShardpostError, said, shown
 from shardpost.installation import Installation
 from shardpost.kafka.transactions import TransactionError
 from shardpost.weekly_email.email_job import ResendPolicy
@@ -145,11 +145,10 @@ def send_shard(
     try:
         with closing(Ledger(installation, options.context.week, shard.number)) as ledger:
             return _send(installation, options, shard, ledger, batches)
-    except ShardpostError as error:
-        return ShardReport(shard.number, open=shard.audience_size, error=str(error))
     except Exception as error:
-        log.exception("shard %d: internal error", shard.number)
-        return ShardReport(shard.number, open=shard.audience_size, error=_internal(error))
+        if not isinstance(error, ShardpostError):
+            log.exception("shard %d: internal error", shard.number)
+        return ShardReport(shard.number, open=shard.audience_size, error=said(error))
 
 
 def _send(
@@ -199,12 +198,8 @@ def _run(
         try:
             sender.records.flush()
         except TransactionError as worse:
-            return f"{_internal(error)}; and {worse}"
-        return _internal(error)
+            return f"{said(error)}; and {worse}"
+        return said(error)
     finally:
         sender.close()
     return plan.stop_reason
-
-
-def _internal(error: Exception) -> str:
-    return f"internal error {type(error).__name__}: {error}"

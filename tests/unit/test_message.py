@@ -16,10 +16,9 @@ from shardpost.settings import Settings
 from shardpost.unsubscribe import is_genuine
 from shardpost.values.addresses import Address, UnusableAddress, check_address
 from shardpost.weekly_email.model.email_context import ComposeError, EmailContext
-from shardpost.weekly_email.model.holdings import held_values
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.mail_templates import MailTemplates
-from shardpost.weekly_email.model.message import Mail, compose, message_id
+from shardpost.weekly_email.model.message import Mail, compose, held_values, message_id
 from shardpost.weekly_email.model.recipient import Member, NotMailed, Recipient, recipient_of
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.smtp_server import SenderSettings

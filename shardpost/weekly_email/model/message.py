@@ -5,11 +5,15 @@ from records pass through `single_line`, so that no header can be injected.
 """
 
 from binascii import b2a_qp
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal, InvalidOperation, localcontext
 from email.utils import format_datetime
+from functools import reduce
 from hashlib import sha256
+from operator import add
 from urllib.parse import urlsplit
 
 from shardpost.errors import single_line
@@ -22,9 +26,16 @@ from shardpost.weekly_email.model.email_context import (
     encoded,
     mailboxes,
 )
-from shardpost.weekly_email.model.holdings import held_values
 from shardpost.weekly_email.model.mail_rendering import Rendered, rendered
-from shardpost.weekly_email.model.mail_templates import ENGLISH, MailTemplates, Values
+from shardpost.weekly_email.model.mail_templates import (
+    ENGLISH,
+    MOST_ROWS,
+    HeldRow,
+    MailTemplates,
+    StockRow,
+    Values,
+    number_text,
+)
 from shardpost.weekly_email.model.recipient import Recipient
 
 Rendering = Callable[[MailTemplates, str | None, Values], Rendered]
@@ -169,3 +180,100 @@ def _quoted(body: str) -> bytes:
     # b2a_qp ends lines as the text does, so line ends are unified before and replaced after.
     text = body.replace("\r\n", "\n").replace("\r", "\n").lstrip("\n")
     return b2a_qp(text.encode(errors="replace"), istext=True).replace(b"\n", b"\r\n")
+
+
+# Longer cells are cut: a position id may be as long as Kafka allows.
+LONGEST_CELL = 60
+# Amounts with digits further than this from the decimal point are not added up.
+MAGNITUDE = 100
+NOT_ADDED = "not added up"
+# The columns of text tables, aligned to the left or to the right.
+_HELD = {"Position": str.ljust, "Ticker": str.ljust, "Amount": str.rjust, "Exchange": str.ljust}
+_STOCKS = {"Ticker": str.ljust, "Exchange": str.ljust, "Positions": str.rjust, "Amount": str.rjust}
+
+
+def held_values(
+    positions: Positions,
+    language: str | None = None,
+    most_rows: int = MOST_ROWS,
+) -> Values:
+    """Return the template variables (mail_templates.py) of one client's positions.
+
+    `positions` (position, ticker, amount, exchange) are all text, in display order. `language` is
+    that of numbers; None: as in the records. Text tables have all rows, lists at most `most_rows`.
+    The totals are useful if there are fewer stocks than positions.
+    """
+    found = [HeldRow(*(held[name] or "" for name in HeldRow._fields)) for held in positions]
+    rows = [HeldRow(*map(_cell, held)) for held in found]
+    totals = _totals(found)
+    if language is not None:
+        rows = [held._replace(amount=number_text(held.amount, language)) for held in rows]
+        totals = [
+            StockRow(*stock[:2], *(number_text(text, language) for text in stock[2:]))
+            for stock in totals
+        ]
+    return {
+        "count": len(rows),
+        "stocks": len(totals),
+        "positions": rows[:most_rows],
+        "more_positions": max(0, len(rows) - most_rows),
+        "totals": totals[:most_rows],
+        "more_totals": max(0, len(totals) - most_rows),
+        "text_table": _text_table(_HELD, rows),
+        "text_totals": _text_table(_STOCKS, totals),
+    }
+
+
+def _cell(text: str) -> str:
+    return single_line(text, LONGEST_CELL)
+
+
+def _totals(positions: Sequence[HeldRow]) -> list[StockRow]:
+    """Return the sums by stock, a ticker on an exchange, sorted by both.
+
+    Shares of different stocks are not added up, and positions without a ticker may be of different
+    stocks.
+    """
+    amounts: dict[tuple[str, str], list[Decimal | None]] = defaultdict(list)
+    for held in positions:
+        number = _number(held.amount) if held.ticker else None
+        amounts[held.ticker, held.exchange].append(number)
+    return [
+        StockRow(_cell(ticker), _cell(exchange), str(len(numbers)), _cell(_sum(numbers)))
+        for (ticker, exchange), numbers in sorted(amounts.items(), key=lambda stock: stock[0])
+    ]
+
+
+def _sum(numbers: Sequence[Decimal | None]) -> str:
+    known = [number for number in numbers if number is not None]
+    if len(known) < len(numbers):
+        return NOT_ADDED
+    with localcontext() as context:
+        context.prec = 3 * MAGNITUDE
+        total = reduce(add, known)
+    return format(total, "f") if abs(total.adjusted()) <= LONGEST_CELL // 2 else str(total)
+
+
+def _number(amount: str) -> Decimal | None:
+    """Return an amount that can be added up exactly, or None."""
+    try:
+        number = Decimal(amount)
+    except InvalidOperation:
+        return None
+    if not number.is_finite():
+        return None
+    exponent = number.as_tuple().exponent
+    fits = number.adjusted() <= MAGNITUDE and isinstance(exponent, int) and exponent >= -MAGNITUDE
+    return number if fits else None
+
+
+def _text_table(
+    columns: Mapping[str, Callable[[str, int], str]], rows: Sequence[Sequence[str]]
+) -> str:
+    lines = [tuple(columns), *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    pads = list(zip(columns.values(), widths, strict=True))
+    return "\n".join(
+        "  ".join(pad(cell, width) for cell, (pad, width) in zip(line, pads, strict=True)).rstrip()
+        for line in lines
+    )
