@@ -66,8 +66,8 @@ class Inputs:
 
         The time of the look is before all that it asks for.
         """
-        at = now or datetime.now(UTC)
-        state = self.look(at, snapshots.newest(self._tables), reconcile=reconcile)
+        at, last = now or datetime.now(UTC), snapshots.newest(self._tables)
+        state = self.look(at, last, reconcile=reconcile)
         return state, self.unread(state)
 
     def look(self, at: datetime, last: Snapshot | None, *, reconcile: bool = False) -> TopicState:
@@ -76,12 +76,9 @@ class Inputs:
         ShardpostError if `share-holders` has other partitions than the snapshot has shards. A
         `looked_at` that is ahead of the time of the look counts as unknown.
         """
-        holders = self._kafka.topic("share-holders")
-        counts = partition_counts(
-            self._kafka,
-            [*self._topics, *self._retries, holders],
-            if_there=self.former_retries(last),
-        )
+        holders, former = self._kafka.topic("share-holders"), self.former_retries(last)
+        topics = [*self._topics, *self._retries, holders]
+        counts = partition_counts(self._kafka, topics, if_there=former)
         ids = topic_ids(self._kafka, [topic for topic in counts if topic != holders])
         changed = changed_topics(last.topic_ids if last else {}, ids)
         configs = topic_configs(self._kafka, self._topics)
