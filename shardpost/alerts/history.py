@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 
 from shardpost.alerts.model.alert import ALERTS, Firing
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
-from shardpost.delta import row_files
+from shardpost.delta import table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import OpenedTables, rows, select
-from shardpost.delta.row_files import RowTable
 from shardpost.delta.snapshot import MOST_AHEAD
 from shardpost.delta.storage import Tables, exists
 from shardpost.delta.table import from_row, text_literal, to_row
+from shardpost.delta.table_log import RowTable
 from shardpost.instants import old_before
 
 RUN = "run"
@@ -43,7 +43,7 @@ def store_firing(
         made = [run | to_row(one) for one in kept.values()]
         table.replace(table.files, [pa.Table.from_pylist(made, arrow_schema(ALERTS))])
 
-    row_files.change(tables, ALERTS, RUN, change)
+    table_log.change(tables, ALERTS, RUN, change)
 
 
 A_DAY = timedelta(days=1)
@@ -55,8 +55,8 @@ def add_measures(tables: Tables, measures: Iterable[Measure], at: datetime) -> N
     run = {RUN: int(at.timestamp()), "at": at}
     kept = [run | to_row(measure) for measure in measures if METRICS[measure.name].is_kept]
     made = pa.Table.from_pylist(kept, arrow_schema(MEASUREMENTS))
-    row_files.change(tables, MEASUREMENTS, RUN, lambda table: table.insert(made))
-    row_files.change(tables, MEASUREMENTS, RUN, lambda table: _drop_old(tables, table, at))
+    table_log.change(tables, MEASUREMENTS, RUN, lambda table: table.insert(made))
+    table_log.change(tables, MEASUREMENTS, RUN, lambda table: _drop_old(tables, table, at))
 
 
 @dataclass(frozen=True)

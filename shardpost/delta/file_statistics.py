@@ -8,16 +8,18 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
-from pyarrow import fs
 
 from shardpost.delta import stored_files
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+    from pyarrow import fs
 
 # Bounds of longer texts are of no use for pruning, and would bloat the log.
 MAX_BOUND_LENGTH = 64
@@ -51,7 +53,7 @@ def add_actions(tables: Tables, table: Table, folder: str) -> list[AddAction]:
     system, _ = stored_files.folder(tables, table)
     root, listed = stored_files.listing(tables, table, folder)
 
-    def read(info: fs.FileInfo) -> tuple[AddAction, int]:
+    def read(info: "fs.FileInfo") -> tuple[AddAction, int]:
         path = f"{folder}/{info.path.removeprefix(root).lstrip('/')}"
         return _add_action(system, table, info, path)
 
@@ -63,14 +65,16 @@ def add_actions(tables: Tables, table: Table, folder: str) -> list[AddAction]:
     return [action for action, rows in stored_files.side_by_side(read, infos) if rows]
 
 
-def add_action(system: fs.FileSystem, table: Table, root: str, path: str) -> AddAction:
+def add_action(system: "fs.FileSystem", table: Table, root: str, path: str) -> AddAction:
     """Return the add action of one Parquet file in a table's folder, which is at `root` there."""
     return _add_action(system, table, system.get_file_info(f"{root}/{path}"), path)[0]
 
 
 def _add_action(
-    system: fs.FileSystem, table: Table, info: fs.FileInfo, path: str
+    system: "fs.FileSystem", table: Table, info: "fs.FileInfo", path: str
 ) -> tuple[AddAction, int]:
+    import pyarrow.parquet as pq  # readers of tables do not need it
+
     with system.open_input_file(info.path) as file:
         metadata = pq.ParquetFile(file).metadata
     at = int(info.mtime.timestamp() * 1000)
@@ -80,7 +84,7 @@ def _add_action(
     return AddAction(path, info.size, {}, at, True, statistics), metadata.num_rows
 
 
-def _statistics(metadata: pq.FileMetaData, without_bounds: Collection[str]) -> dict[str, Any]:
+def _statistics(metadata: "pq.FileMetaData", without_bounds: Collection[str]) -> dict[str, Any]:
     """Return a file's statistics as Delta has them: rows, and bounds and nulls of flat columns."""
     bounds: Bounds = {}
     nulls: Counter[str] = Counter()
@@ -109,7 +113,7 @@ def _statistics(metadata: pq.FileMetaData, without_bounds: Collection[str]) -> d
     }
 
 
-def _bounds(statistics: pq.Statistics | None) -> tuple[Any, ...] | None:
+def _bounds(statistics: "pq.Statistics | None") -> tuple[Any, ...] | None:
     """Return (lowest, highest), () of a column without values, None where there are no bounds."""
     if statistics is None:
         return None

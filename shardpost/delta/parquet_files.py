@@ -13,8 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
 from shardpost.delta import file_statistics, storage, stored_files
@@ -80,6 +78,8 @@ def write(tables: Tables, table: Table, rows: pa.Table, path: str) -> AddAction:
 
 def write_grouped(tables: Tables, table: Table, rows: pa.Table, folder: str) -> list[AddAction]:
     """Write rows as new files in a folder, one for each value of `Table.grouped_by`."""
+    import pyarrow.compute as pc
+
     groups = {"": rows}
     if table.grouped_by:
         column = rows[table.grouped_by]
@@ -131,6 +131,8 @@ def parts(
 
     Columns that the file lacks are null.
     """
+    import pyarrow.parquet as pq  # readers of tables do not need it
+
     system, root = stored_files.folder(tables, table)
     schema = arrow_schema(table)
     if columns is not None:
@@ -227,6 +229,8 @@ def delete(tables: Tables, table: Table, paths: Iterable[str]) -> None:
 
 
 def _write(tables: Tables, table: Table, path: str, parts: Iterable[pa.Table]) -> AddAction:
+    import pyarrow.parquet as pq
+
     system, root = stored_files.folder(tables, table)
     stored_files.make_folder_of(tables, table, path)
     schema = arrow_schema(table)

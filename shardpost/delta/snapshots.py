@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deltalake.exceptions import TableNotFoundError
 
@@ -14,10 +14,8 @@ from shardpost.delta.query import OpenedTables, python_rows, python_values, quer
 from shardpost.delta.snapshot import RETENTION_IN_WORDS, Snapshot, kept_snapshots
 from shardpost.delta.storage import Tables, exists, open_table
 from shardpost.delta.table import Table, columns_of, from_row
+from shardpost.delta.table_log import RowTable
 from shardpost.errors import NoSnapshotError, NotFoundError, ShardpostError
-
-if TYPE_CHECKING:
-    from shardpost.delta.row_files import RowTable
 
 SNAPSHOTS = Table(
     "snapshots",
@@ -172,7 +170,7 @@ def commit(tables: Tables, snapshot: Snapshot) -> None:
     """Insert a snapshot; ConflictError if there is one of its number, or a newer one."""
     row = arrow_rows(SNAPSHOTS, [snapshot])
 
-    def insert(table: "RowTable") -> None:
+    def insert(table: RowTable) -> None:
         there = table.newest()
         if there == snapshot.number:
             raise ConflictError(f"snapshot {there} exists already: another run committed it")
@@ -189,9 +187,8 @@ def update_looked_at(tables: Tables, snapshot: Snapshot) -> None:
     """Store a snapshot that was committed before, with what is known since it was looked at."""
     row = arrow_rows(SNAPSHOTS, [snapshot])
 
-    def update(table: "RowTable") -> None:
-        for file, stored in table.with_number(snapshot.number):
-            table.replace([file], [row, table.split(stored, [snapshot.number])[1]])
+    def update(table: RowTable) -> None:
+        table.update(snapshot.number, row)
 
     _change(tables, update, f"the time at which snapshot {snapshot.number} was looked at")
 
@@ -201,25 +198,21 @@ def drop(tables: Tables, numbers: Collection[int]) -> None:
 
     Others go on committing meanwhile. VersionExistsError if one always is first.
     """
-    from shardpost.delta import row_files  # readers do not need Parquet
-
-    row_files.remove(tables, SNAPSHOTS, NUMBER, numbers)
+    table_log.remove(tables, SNAPSHOTS, NUMBER, numbers)
 
 
 def note_transaction(tables: Tables, application: str, version: int) -> None:
     """Store the version of an application transaction of Delta's in the log of the table."""
 
-    def note(table: "RowTable") -> None:
+    def note(table: RowTable) -> None:
         table.note({application: version})
 
     _change(tables, note, f"{application} {version}")
 
 
-def _change(tables: Tables, make: "Callable[[RowTable], None]", what: str) -> None:
-    from shardpost.delta import row_files  # readers do not need Parquet
-
+def _change(tables: Tables, make: Callable[[RowTable], None], what: str) -> None:
     try:
-        row_files.change(tables, SNAPSHOTS, NUMBER, make)
+        table_log.change(tables, SNAPSHOTS, NUMBER, make)
     except table_log.VersionExistsError as error:
         raise ConflictError(f"{what}: not stored: {error}") from None
 

@@ -8,13 +8,14 @@ anybody may compare them.
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from shardpost.delta import snapshots
+from shardpost.delta import snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.query import select
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
+from shardpost.delta.table_log import RowTable
 from shardpost.errors import ShardpostError
 from shardpost.holders import plausibility
 from shardpost.installation import Installation
@@ -24,9 +25,6 @@ from shardpost.locks.shared_files import Files
 from shardpost.rebuilds.comparison import compare
 from shardpost.rebuilds.model.difference import Difference
 from shardpost.rebuilds.model.rebuild import REBUILDS, Rebuild, Standing
-
-if TYPE_CHECKING:
-    from shardpost.delta.row_files import RowTable
 
 
 def rebuilding(files: Files, *, wait: float = 0) -> AbstractContextManager[None]:
@@ -148,26 +146,21 @@ def require_country(installation: Installation, last: Snapshot) -> None:
 
 def insert(tables: Tables, rebuild: Rebuild) -> None:
     """Add a rebuild with a number above all others; ShardpostError if another run was first."""
-    from shardpost.delta import row_files
 
-    def make(table: "RowTable") -> None:
+    def make(table: RowTable) -> None:
         if table.newest() >= rebuild.number:
             raise ShardpostError(f"rebuild {rebuild.number} was started by another run: run again")
         table.insert(arrow_rows(REBUILDS, [rebuild]))
 
-    row_files.change(tables, REBUILDS, NUMBER, make)
+    table_log.change(tables, REBUILDS, NUMBER, make)
 
 
 def update(tables: Tables, rebuild: Rebuild) -> Rebuild:
     """Store, and return, what is known of a rebuild now."""
-    from shardpost.delta import row_files
-
     rebuild = replace(rebuild, changed_at=datetime.now(UTC))
 
-    def make(table: "RowTable") -> None:
-        for file, stored in table.with_number(rebuild.number):
-            _, others = table.split(stored, [rebuild.number])
-            table.replace([file], [arrow_rows(REBUILDS, [rebuild]), others])
+    def make(table: RowTable) -> None:
+        table.update(rebuild.number, arrow_rows(REBUILDS, [rebuild]))
 
-    row_files.change(tables, REBUILDS, NUMBER, make)
+    table_log.change(tables, REBUILDS, NUMBER, make)
     return rebuild

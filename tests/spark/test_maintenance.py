@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from shardpost import tables
-from shardpost.delta import parquet_files, row_files, snapshots, storage
+from shardpost.delta import parquet_files, snapshots, storage, table_log
 from shardpost.delta.query import rows, version_at
 from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table
@@ -180,13 +180,13 @@ def make_older(settings: Settings) -> None:
     times += [now - timedelta(days=days) for days in (2, 1, 0)]
     field = snapshots.SCHEMA.field("committed_at")
 
-    def change(table: row_files.RowTable) -> None:
+    def change(table: table_log.RowTable) -> None:
         stored = pa.concat_tables([table.read(file) for file in table.files]).sort_by("snapshot")
         at = stored.column_names.index(field.name)
         older = stored.set_column(at, field, pa.array(times, field.type))
         table.replace(table.files, [older.slice(0, 4), older.slice(4)])
 
-    row_files.change(installed(settings).tables, snapshots.SNAPSHOTS, snapshots.NUMBER, change)
+    table_log.change(installed(settings).tables, snapshots.SNAPSHOTS, snapshots.NUMBER, change)
 
 
 def require(settings: Settings, seen: dict[int, dict[str, Any]]) -> None:
