@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
 
@@ -27,10 +28,13 @@ from shardpost.logs import step
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.airflow_api import AirflowLogin, AirflowRuns, NoAnswerError, connected
 from shardpost.run_requests.model.commands import (
-    ActiveCommands,
     Command,
+    CommandState,
     DispatchCounts,
+    NextAction,
     NextStep,
+    Release,
+    fold,
     next_action,
 )
 from shardpost.run_requests.model.requests import (
@@ -122,7 +126,9 @@ class PartitionDispatch:
     ) -> None:
         self._installation, self._runs, self._rules = installation, runs, rules
         self._requests = TopicPartition(installation.kafka.topic("run-requests"), partition)
-        self._commands = ActiveCommands(())
+        self._commands: dict[str, Command] = {}
+        # What is next for those of which it is known how their runs are in Airflow.
+        self._actions: dict[str, NextAction] = {}
         self._counts = DispatchCounts()
 
     def run(self) -> DispatchCounts:
@@ -133,21 +139,21 @@ class PartitionDispatch:
             installation.tables.require_held()  # without the lock it would fence its holder
             writer.open()
             _step("read commands")
-            self._commands = ActiveCommands(
-                request_topics.command_entries(installation.kafka, partition)
-            )
+            entries = fold(request_topics.command_entries(installation.kafka, partition))
+            self._commands = {key: one.command for key, one in entries.items() if one.command}
             # Before requests are read: each that came during a run is then among them.
             _step("see ends")
-            for command in self._commands.all():
+            for key, command in self._commands.items():
                 try:
-                    self._commands.plan(command, next_action(command, self._runs.find(command)))
+                    self._actions[key] = next_action(command, self._runs.find(command))
                 except NoAnswerError:
                     self._counts.unseen += 1
             offset = self._process_requests(writer)
             records = list(self._start_runs(writer, offset))
             _step("commit started")
             writer.commit(records)
-        self._counts.waiting = self._commands.waiting
+        states = [command.state for command in self._commands.values()]
+        self._counts.waiting = states.count(CommandState.ISSUED)
         return self._counts
 
     def _process_requests(self, writer: CommandWriter) -> int:
@@ -162,8 +168,7 @@ class PartitionDispatch:
             _step("commit commands")
             writer.commit(records, offset)
         # The offset again also without any request: Kafka forgets one that is never committed.
-        keys = sorted(command.key for command in self._commands.all())
-        records = [out for key in keys for out in self._release(key)]
+        records = [out for key in sorted(self._commands) for out in self._release(key)]
         _step("commit releases")
         writer.commit(records, offset)
         return offset
@@ -193,13 +198,13 @@ class PartitionDispatch:
 
     def _decide(self, record: Record) -> Iterator[Outgoing]:
         key = (record.key or b"").decode(errors="replace")
-        commands, where = self._commands, record.coordinates
-        match decide_record(record, commands.get(key), commands.release_of(key), self._rules):
+        where, active = record.coordinates, self._commands.get(key)
+        match decide_record(record, active, self._release_of(key), self._rules):
             case Command() as command:
                 log.info("%s: %s: issued, run %s", where, key, command.run_id)
                 self._counts.issued += 1
                 yield from self._release(key)  # in the place of one whose run has ended
-                commands.issue(command)
+                self._commands[key], self._actions[key] = command, NextStep.START
                 yield self._command_record(command)
             case AlreadyRunning(command):
                 log.info("%s: %s: already running, run %s", where, key, command.run_id)
@@ -214,9 +219,13 @@ class PartitionDispatch:
                 at_ms = int(instant_of(record.timestamp).timestamp() * 1000)
                 yield Outgoing(record.topic, record.key, record.value, [], partition, at_ms)
 
+    def _release_of(self, key: str) -> Release | None:
+        action = self._actions.get(key)
+        return action if isinstance(action, Release) else None
+
     def _release(self, key: str) -> Iterator[Outgoing]:
         """Free a key if its run has ended; that a run was deleted in Airflow is on record, too."""
-        release = self._commands.release_of(key)
+        release = self._release_of(key)
         if release is None:
             return
         log.info("%s: released: %s", key, release.why)
@@ -249,7 +258,8 @@ class PartitionDispatch:
             if not writer.has_committed_within(FRESH_SECONDS):
                 writer.commit([], offset)  # FencedError if another dispatch has taken over
 
-        for command, action in self._commands.planned():
+        for key, action in [*self._actions.items()]:
+            command = self._commands[key]
             if action not in (NextStep.NOTE_STARTED, NextStep.START):
                 continue
             if action is NextStep.START:
@@ -260,21 +270,24 @@ class PartitionDispatch:
                 _step("started")
                 if rejection is not None:
                     self._counts.refused += 1
-                    yield self._release_record(command.key, rejection)
+                    yield self._release_record(key, rejection)
                     request = self._requests.at(command.request_offset)
-                    about, value = command.key.encode(), command.request()
+                    about, value = key.encode(), command.request()
                     yield self._decision_on(request, about, Kind.REFUSED, rejection, value)
                     continue
                 self._counts.started += 1
-            log.info("%s: started run %s of %s", command.key, command.run_id, command.dag)
-            yield self._command_record(self._commands.mark_started(command))
+            log.info("%s: started run %s of %s", key, command.run_id, command.dag)
+            started = self._commands[key] = replace(command, state=CommandState.STARTED)
+            del self._actions[key]
+            yield self._command_record(started)
 
     def _command_record(self, command: Command) -> Outgoing:
         topic, partition = self._installation.kafka.topic("run-commands"), self._requests.partition
         return Outgoing(topic, command.key.encode(), command.value(), [], partition)
 
     def _release_record(self, key: str, reason: str) -> Outgoing:
-        self._commands.remove(key)
+        del self._commands[key]
+        self._actions.pop(key, None)
         return request_topics.release_record(
             self._installation.kafka, self._requests.partition, key, reason
         )
