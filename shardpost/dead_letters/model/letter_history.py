@@ -3,7 +3,7 @@
 The table `dead_letters` has the steps of all records of dead-letters and parking-lot as rows.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -132,56 +132,43 @@ def newest_steps(steps: Iterable[Step], generations: Generations = _FIRST) -> di
     An id with only tombstones written by hand is not a letter. A letter waiting or parked in a
     deleted topic is lost.
     """
-    current, past = _Newest(by_generation=False), _Newest(by_generation=True)
+    current: list[Step] = []
+    past: list[Step] = []
     by_hand: list[Step] = []
     for step in steps:
         if step.is_by_hand:
             by_hand.append(step)
         else:
             is_past = step.generation < generations.get(step.topic, 0)  # its topic was deleted
-            (past if is_past else current).add(step)
-    of_now, of_deleted = (found.with_facts(by_hand) for found in (current, past))
+            (past if is_past else current).append(step)
+    of_now = _newest(current, by_hand, lambda step: step.order)
+    of_deleted = _newest(past, by_hand, lambda step: (step.generation, *step.order))
     names = of_now | of_deleted
     newest = {n: _of_both(of_now.get(n), of_deleted.get(n), generations) for n in names}
     return {name: step for name, step in newest.items() if step and later_name(step) not in names}
 
 
-class _Newest:
-    """The newest step of each letter by its id, and its newest failure."""
+def _newest(
+    steps: Sequence[Step], by_hand: Sequence[Step], place: Callable[[Step], tuple[int, ...]]
+) -> dict[str, Step]:
+    """Return the newest step of each letter by its id, after tombstones by hand.
 
-    def __init__(self, *, by_generation: bool) -> None:
-        self._by_generation = by_generation
-        self._steps: dict[str, Step] = {}
-        self._failures: dict[str, Step] = {}
-
-    def add(self, step: Step) -> None:
-        """Add one step."""
-        self._add(self._steps, step)
-        if step.error or step.origin_topic:
-            self._add(self._failures, step)
-
-    def with_facts(self, by_hand: Sequence[Step]) -> dict[str, Step]:
-        """Return the newest steps, with facts of earlier ones, after tombstones by hand."""
-        newest = dict(self._steps)
-        for name, failure in self._failures.items():
-            if failure is not newest[name]:
-                newest[name] = newest[name].with_facts_of(failure)
-        of_key: dict[str, list[Step]] = {}
-        if by_hand:
-            for last in newest.values():
-                of_key.setdefault(last.key or last.id, []).append(last)
-        for step in by_hand:
-            for last in filter(step.removes, of_key.get(step.id, ())):
-                gone = replace(step, id=last.id, key=last.key, attempt=last.attempt)
-                newest[last.id] = gone.with_facts_of(last)
-        return newest
-
-    def _add(self, newest: dict[str, Step], step: Step) -> None:
-        before = newest.get(step.id, step)
-        since, since_before = (
-            (one.generation if self._by_generation else 0, one.order) for one in (step, before)
-        )
-        newest[step.id] = step if since >= since_before else before
+    It has the facts of its newest failure. Of steps of one place the last one counts.
+    """
+    ordered = sorted(steps, key=place)
+    newest = {step.id: step for step in ordered}
+    failures = {step.id: step for step in ordered if step.error or step.origin_topic}
+    for name, failure in failures.items():
+        if failure is not newest[name]:
+            newest[name] = newest[name].with_facts_of(failure)
+    of_key: dict[str, list[Step]] = {}
+    for last in newest.values():
+        of_key.setdefault(last.key or last.id, []).append(last)
+    for step in by_hand:
+        for last in filter(step.removes, of_key.get(step.id, ())):
+            gone = replace(step, id=last.id, key=last.key, attempt=last.attempt)
+            newest[last.id] = gone.with_facts_of(last)
+    return newest
 
 
 def later_name(step: Step) -> str | None:
