@@ -1,4 +1,7 @@
-"""Dead letters: how many wait, are parked or were dealt with, by what error; and one by one."""
+"""Dead letters: how many wait, are parked or were dealt with, by what error; and one by one.
+
+Of one letter: its value, its headers, its life step by step, and what was decided about it.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -9,20 +12,24 @@ from fastapi import APIRouter, Query
 from fastapi.responses import RedirectResponse, Response
 
 from shardpost.commands.letters import first_line, list_command
+from shardpost.dead_letters.letter_details import LetterDetails, describe
 from shardpost.dead_letters.letter_index import open_index
 from shardpost.dead_letters.letter_topics import not_visible
 from shardpost.dead_letters.letters_table import FEW_OFFSETS
 from shardpost.dead_letters.listed_letters import LetterGroup, ListedLetters, listed, names_of
-from shardpost.dead_letters.model.letter_format import LetterState
+from shardpost.dead_letters.model.letter_format import LetterState, attempt_of
 from shardpost.dead_letters.model.letter_history import STATES, ListFilters, Step
 from shardpost.dead_letters.redrive_runs import last_run
-from shardpost.errors import ShardpostError, UsageError
+from shardpost.errors import ShardpostError, UsageError, shown
+from shardpost.instants import instant_of
+from shardpost.kafka.coordinates import Coordinates
 from shardpost.page.access import LETTERS, sees
 from shardpost.page.command_form import TypedForm
-from shardpost.page.record_outcomes import key_link
+from shardpost.page.record_outcomes import key_link, outcomes_of, own_topics, record_link
 from shardpost.page.redrives import READ_ONE_BY_ONE
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, bars_of, page_of
+from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Link, Listing, bars_of, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
+from shardpost.page.value_layout import ON_OWN_PAGE, laid_out, summary
 from shardpost.topics.guards import inspect_stores
 from shardpost.wording import counted
 
@@ -36,6 +43,8 @@ NO_MATCH = (
     " in Since."
 )
 LONGEST_ERROR = 160
+# Of a value so much can be edited in a form.
+EDITED_BYTES = 100_000
 # Origins and errors that a form offers.
 MOST_OFFERED = 500
 
@@ -218,3 +227,75 @@ def _plan_url(
         return None
     chosen = {name: asked.query[name] for name in ("origin", "error", "since", "until")}
     return visit.url("letters/plan", **{**chosen, **group})
+
+
+@router.get("/letter")
+def letter(visit: CurrentRequest, id: str) -> Response:  # noqa: A002 - as it stands in the address
+    """Show one letter."""
+    found = describe(visit.installation, id)
+    value = found.record.value if found.record else None
+    life = [
+        (
+            step.at,
+            str(step.state),
+            step.attempt,
+            step.error,
+            step.due,
+            record_link(visit, step.topic, step.partition, step.offset),
+        )
+        for step in found.life
+    ]
+    return visit.answer(
+        "letter.html",
+        found.as_json(),
+        Listing(("at", "state", "attempt", "error", "due", "record"), life),
+        found=found,
+        value=laid_out(value, ON_OWN_PAGE),
+        key_link=key_link,
+        record_link=record_link,
+        retries=_retries(visit, found),
+        is_parked=found.state == LetterState.PARKED,
+        edited=_edited(value),
+        has_crlf=value is not None and b"\r\n" in value,
+    )
+
+
+@router.get("/value")
+def value(visit: CurrentRequest, id: str) -> Response:  # noqa: A002 - as it stands in the address
+    """Return a letter's value as it is, to be saved."""
+    record = describe(visit.installation, id).record
+    if record is None or record.value is None:
+        raise ShardpostError(f"letter {shown(id)}: its value is no longer in Kafka")
+    headers = {**HEADERS, "Content-Disposition": 'attachment; filename="value.bin"'}
+    return Response(record.value, media_type="application/octet-stream", headers=headers)
+
+
+def _retries(visit: PageRequest, found: LetterDetails) -> Listing:
+    same = found.record.value if found.record else None
+    became: dict[Coordinates, str] = {}  # of those in topics that are not to be seen nothing
+    for name, topic in own_topics(visit.installation).items():
+        own = [retry for retry in found.retries if retry.coordinates.topic == name]
+        outcomes, _ = outcomes_of(visit, topic, own if topic.is_seen(visit) else ())
+        became |= {at: one.text for at, one in outcomes.items()}
+    rows = [
+        (
+            instant_of(retry.timestamp),
+            attempt_of(retry.headers),
+            record_link(visit, *retry.coordinates),
+            "the same value" if retry.value == same else summary(retry.value),
+            became.get(retry.coordinates, "unknown"),
+        )
+        for retry in found.retries
+    ]
+    empty = "Kafka has no retry of it: it was not retried yet, or long ago."
+    return Listing(("sent", "attempt", "record", "value", "what became of it"), rows, empty)
+
+
+def _edited(value: bytes | None) -> str | None:
+    """Return the value as a form has it to be edited; None if it is no text, or too long."""
+    if value is None or len(value) > EDITED_BYTES:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
