@@ -34,6 +34,7 @@ from shardpost.dead_letters.model.letter_history import (
 )
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.delta import parquet_files, storage, table_log
+from shardpost.delta.parquet_files import Change
 from shardpost.delta.query import OpenedTables, rows, table_errors
 from shardpost.delta.rewritten_files import commit_files, files_with_contact, without_contact
 from shardpost.delta.storage import Tables
@@ -180,26 +181,14 @@ def _remove(installation: Installation, now: datetime, dry_run: bool) -> OldLett
     horizon = old_before(times, now, age, LONGEST_QUIET)
     if horizon is None or (gone := _gone(installation, version, horizon, now)) is None:
         return result
-    folder = f"{version + 1:08d}-{uuid.uuid4()}"
-    added, removed = [], []
+    files: dict[str, Change] = {}
     for path in storage.files_before(installation.tables, DEAD_LETTERS, version, "at", horizon):
-        rows_there, count = _counted(installation.tables, path, gone)
-        if not count:
-            continue
-        result.files += 1
-        result.rows += count
-        removed.append(path)
-        if count < rows_there and not result.dry_run:
-            step("write the remaining letters")
-            target = f"{folder}/{result.files}.parquet"
-            added.append(
-                parquet_files.rewrite(installation.tables, DEAD_LETTERS, path, target, gone.without)
-            )
-    result.letters = len(gone.letters)
-    if removed and not result.dry_run:
-        step("remove letters")
-        table_log.commit(installation.tables, DEAD_LETTERS, version, filter(None, added), removed)
-        step("removed letters")
+        if count := _counted(installation.tables, path, gone):
+            files[path] = gone.without
+            result.rows += count
+    result.letters, result.files = len(gone.letters), len(files)
+    if files and not dry_run:
+        commit_files(installation.tables, DEAD_LETTERS, version, files, str(uuid.uuid4()))
     return result
 
 
@@ -258,10 +247,7 @@ def _names_in_kafka(installation: Installation) -> Iterator[str]:
                     yield found.id
 
 
-def _counted(tables: Tables, path: str, gone: _Gone) -> tuple[int, int]:
-    """Return the number of rows of a file, and how many of them to remove."""
-    there = going = 0
-    for part in parquet_files.parts(tables, DEAD_LETTERS, path, ("id", "attempt")):
-        there += part.num_rows
-        going += pc.sum(gone.mask(part)).as_py() or 0
-    return there, going
+def _counted(tables: Tables, path: str, gone: _Gone) -> int:
+    """Return how many rows of a file to remove."""
+    parts = parquet_files.parts(tables, DEAD_LETTERS, path, ("id", "attempt"))
+    return sum(pc.sum(gone.mask(part)).as_py() or 0 for part in parts)

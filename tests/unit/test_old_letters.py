@@ -19,7 +19,7 @@ from shardpost.dead_letters.listed_letters import current_letters
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import Step, step_of
 from shardpost.dead_letters.removal import may_be_forgotten, remove_old
-from shardpost.delta import query
+from shardpost.delta import query, rewritten_files
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
@@ -393,15 +393,15 @@ def test_killed_between_two_steps_it_has_removed_whole_letters_or_none(
             if next(left) == at:
                 raise Killed
 
-        monkeypatch.setattr(removal, "step", killed)
+        monkeypatch.setattr(rewritten_files, "step", killed)
         with suppress(Killed):
             aged.prune()
         found.append(len(aged.rows(aged.pruned)))
         aged.check()
         if found[-1] < before:
             break
-    # Once for each file that is written, and before the commit: nothing; after it, all.
-    assert found == [before, before, before, before - 6]
+    # Before the files are written, and before the commit: nothing; after it, all.
+    assert found == [before, before, before - 6]
 
 
 def test_beside_a_sweep_that_is_first_it_tries_again(
@@ -411,7 +411,7 @@ def test_beside_a_sweep_that_is_first_it_tries_again(
         aged.fail(5)
         aged.append()
 
-    at_step(monkeypatch, removal)("remove letters", swept)
+    at_step(monkeypatch, rewritten_files)("commit dead_letters", swept)
     assert aged.prune().letters == 3
     assert "positions-0-5" in aged.open(aged.pruned)
     aged.check()
@@ -423,11 +423,11 @@ def test_beside_one_sweep_after_the_other_it_gives_way(
     numbers = iter(range(20, 40))
 
     def swept(name: str) -> None:
-        if name == "remove letters":
+        if name == "commit dead_letters":
             aged.fail(next(numbers))
             aged.append()
 
-    monkeypatch.setattr(removal, "step", swept)
+    monkeypatch.setattr(rewritten_files, "step", swept)
     done = aged.prune()
     assert (done.letters, [*done.postponed]) == (0, ["dead_letters"])
     aged.check()
