@@ -104,12 +104,8 @@ def next_offsets(installation: Installation) -> dict[TopicPartition, int]:
 
 def not_visible(kafka: Kafka) -> list[OffsetRange]:
     """Return the offsets of dead-letters and parking-lot that open transactions hide."""
-    counts = partitions(kafka)
-    high = offsets.ends_of(offsets.watermarks(kafka, counts, committed=False))
-    # Second: a transaction may end meanwhile.
-    stable = offsets.ends_of(offsets.watermarks(kafka, counts, committed=True))
-    hidden = offsets.unreached(high, stable)
-    return [OffsetRange(*at, high[at.topic][at.partition]) for at in hidden]
+    found = offsets.stable_ends(kafka, partitions(kafka), most_seconds=0)
+    return [OffsetRange(*at, found.high[at.topic][at.partition]) for at in found.open]
 
 
 def routes_of(installation: Installation) -> Routes:

@@ -21,7 +21,7 @@ from shardpost.dead_letters.model.transition_records import resolved_attempt, re
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import watermarks
+from shardpost.kafka.offsets import stable_ends
 from shardpost.kafka.records import Record
 from shardpost.projection import Form, Projections
 from shardpost.values.retry_settings import RetryRules
@@ -301,12 +301,11 @@ def known_to_wait(
 
     It is None if much is new or a transaction is open: then the sweep's tasks run.
     """
-    count = {store: partitions}
-    ends = [watermarks(installation.kafka, count, committed=level) for level in (True, False)]
-    marks = ends[1][store].items()
-    with_records = [TopicPartition(store, number) for number, (low, high) in marks if low < high]
+    ends = stable_ends(installation.kafka, {store: partitions}, most_seconds=0)
+    marks = ends.stable[store].items()
+    with_records = [TopicPartition(store, number) for number, (low, end) in marks if low < end]
     projections = projections_of(installation, with_records, committed=True)
-    if ends[0] != ends[1] or projections.unread() > letters_table.FEW_OFFSETS:
+    if ends.open or projections.unread() > letters_table.FEW_OFFSETS:
         return None
     counts = Counter[Outcome]()
     for partition in with_records:

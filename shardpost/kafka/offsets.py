@@ -4,7 +4,7 @@ Each is asked for many partitions at once.
 """
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, nullcontext
 from datetime import UTC, datetime
 from functools import partial
@@ -191,14 +191,6 @@ def ends_of(marks: Watermarks) -> dict[str, dict[int, int]]:
     }
 
 
-def unreached(high: Offsets, stable: Mapping[str, Mapping[int, int]]) -> Iterator[Coordinates]:
-    """Yield each last stable offset that is below the high watermark; {topic: {partition: …}}."""
-    for topic, partitions in high.items():
-        for partition, end in partitions.items():
-            if stable[topic][partition] < end:
-                yield TopicPartition(topic, partition).at(stable[topic][partition])
-
-
 # How long open transactions are waited for.
 STABLE_SECONDS = 5.0
 STABLE_POLL_SECONDS = 0.1
@@ -213,17 +205,24 @@ class StableEnds(NamedTuple):
     @property
     def open(self) -> list[Coordinates]:
         """Where transactions begin that were open still: what comes after them cannot be read."""
-        return [*unreached(self.high, ends_of(self.stable))]
+        return [
+            Coordinates(topic, partition, stable)
+            for topic, partitions in self.stable.items()
+            for partition, (_, stable) in partitions.items()
+            if stable < self.high[topic][partition]
+        ]
 
 
-def stable_ends(kafka: Kafka, counts: Mapping[str, int]) -> StableEnds:
+def stable_ends(
+    kafka: Kafka, counts: Mapping[str, int], most_seconds: float = STABLE_SECONDS
+) -> StableEnds:
     """Return how far topics with so many partitions can be read, asked for in their order.
 
-    Waits STABLE_SECONDS, and `kafka_timeout`, at most for transactions that are open, which are
-    short as a rule; what comes meanwhile is not waited for.
+    Waits so long, and `kafka_timeout`, at most for transactions that are open, which are short as a
+    rule; what comes meanwhile is not waited for.
     """
     high = ends_of(watermarks(kafka, counts, committed=False))
-    deadline = time.monotonic() + min(STABLE_SECONDS, kafka.timeout)
+    deadline = time.monotonic() + min(most_seconds, kafka.timeout)
     while True:
         found = StableEnds(high, watermarks(kafka, counts, committed=True))
         if not found.open or time.monotonic() >= deadline:

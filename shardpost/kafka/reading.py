@@ -6,7 +6,7 @@ seen".
 
 import gc
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from operator import methodcaller
 from typing import Any, TypeVar
 
@@ -123,9 +123,15 @@ def read_to_end(
         reader.close()
 
 
-def read_one(kafka: Kafka, partition: TopicPartition, offset: int) -> Record | None:
-    """Return the committed record at an offset; None if the log cleaner has removed it."""
-    messages = read_to_end(kafka, partition, start=offset, committed=True)
+def read_one(
+    kafka: Kafka, partition: TopicPartition, offset: int, *, uncommitted: bool = False
+) -> Record | None:
+    """Return the record at an offset; None if the log cleaner has removed it, or it is a marker.
+
+    Only a committed one, or any.
+    """
+    level = {"uncommitted": True} if uncommitted else {"committed": True}
+    messages = read_to_end(kafka, partition, start=offset, **level)
     record = next(map(record_of, messages), None)
     return record if record is not None and record.offset == offset else None
 
@@ -202,20 +208,21 @@ class BulkReading:
     def __init__(
         self,
         kafka: Kafka,
-        ranges: Mapping[TopicPartition, OffsetRange],
+        ranges: Iterable[OffsetRange],
         *,
         committed: bool,
         most: int,
         whole: bool = False,
     ) -> None:
-        self.reached = {partition: range_.first for partition, range_ in ranges.items()}
-        self._kafka, self._ranges, self._most = kafka, ranges, most
+        self._ranges = {range_.topic_partition: range_ for range_ in ranges}
+        self.reached = {partition: range_.first for partition, range_ in self._ranges.items()}
+        self._kafka, self._most = kafka, most
         self._client = BULK_CLIENT | {
             "isolation.level": "read_committed" if committed else "read_uncommitted",
             "auto.offset.reset": "error" if whole else "earliest",
         }
-        self._counts = dict.fromkeys(ranges, 0)
-        self._open = set(ranges)
+        self._counts = dict.fromkeys(self._ranges, 0)
+        self._open = set(self._ranges)
 
     def messages(self, until: float) -> Generator[Message, None, None]:
         """Yield records, of each partition in their order, until a time of the monotonic clock."""

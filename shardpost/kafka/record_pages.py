@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from shardpost.errors import UsageError
-from shardpost.kafka import offsets
+from shardpost.kafka import offsets, reading
 from shardpost.kafka.coordinates import Coordinates, OffsetRange, TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import BulkReading, record_of
@@ -116,11 +116,11 @@ class Wanted:
 def read_page(kafka: Kafka, wanted: Wanted, bounds: Mapping[int, Bounds]) -> RecordPage:
     """Return a page of records; KafkaUnreachableError if Kafka cannot be read."""
     ends = {n: bounds[n].end(committed=wanted.committed) for n in wanted.places}
-    ranges = {
-        TopicPartition(wanted.topic, number): OffsetRange(wanted.topic, number, first, ends[number])
+    ranges = [
+        OffsetRange(wanted.topic, number, first, ends[number])
         for number, first in wanted.places.items()
         if first < ends[number]
-    }
+    ]
     most = wanted.most if wanted.keys is None else sys.maxsize
     reading = BulkReading(kafka, ranges, committed=wanted.committed, most=most)
     found, is_over = _read(reading, wanted)
@@ -174,8 +174,8 @@ def states_of(
         own, stable = record.coordinates.topic_partition, bounds[record.partition].stable
         first = ranges[own].first if own in ranges else record.offset
         ranges[own] = OffsetRange(*own, first, min(record.offset + 1, stable))
-    ranges = {own: range_ for own, range_ in ranges.items() if range_.size > 0}
-    reading = BulkReading(kafka, ranges, committed=True, most=sys.maxsize)
+    unread = [range_ for range_ in ranges.values() if range_.size > 0]
+    reading = BulkReading(kafka, unread, committed=True, most=sys.maxsize)
     until = time.monotonic() + MOST_SECONDS
     committed = {
         TopicPartition(m.topic() or "", m.partition() or 0).at(m.offset() or 0)
@@ -200,12 +200,9 @@ class Found(NamedTuple):
 
 def read_one(kafka: Kafka, at: Coordinates, bounds: Bounds) -> Found:
     """Return the record at an offset, committed or not."""
-    own = {at.partition: bounds}
-    wanted = Wanted(at.topic, {at.partition: at.offset}, committed=False, most=1)
-    until = {at.partition: bounds._replace(high=min(bounds.high, at.offset + 1))}
-    if not bounds.low <= at.offset < bounds.high:
-        return Found(None, None)
-    record = next(iter(read_page(kafka, wanted, until).records), None)
+    record = None
+    if bounds.low <= at.offset < bounds.high:
+        record = reading.read_one(kafka, at.topic_partition, at.offset, uncommitted=True)
     if record is None:
         return Found(None, None)
-    return Found(record, states_of(kafka, [record], own).get(at))
+    return Found(record, states_of(kafka, [record], {at.partition: bounds}).get(at))

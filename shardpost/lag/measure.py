@@ -284,9 +284,7 @@ def _stretches(
     committed: bool,
 ) -> dict[TopicPartition, Stretch]:
     """Return a stretch of each {partition: (first, end)}; an empty one where nothing is to read."""
-    ranges = {
-        at: OffsetRange(*at, first, end) for at, (first, end) in wanted.items() if end > first
-    }
+    ranges = [OffsetRange(*at, first, end) for at, (first, end) in wanted.items() if end > first]
     seen: dict[TopicPartition, list[SeenRecord]] = {at: [] for at in wanted}
     reading = BulkReading(kafka, ranges, committed=committed, most=MOST_RECORDS)
     for message in reading.messages(until):

@@ -205,17 +205,18 @@ def _read(kafka: Kafka, groups: Collection[Group], partitions: int) -> tuple[Off
     numbers = {partition_of_group(group.name, partitions) for group in groups}
     homes = [TopicPartition(OFFSETS_TOPIC, number) for number in sorted(numbers)]
     lows, highs = beginnings(kafka, homes), endings(kafka, homes, committed=False)
-    ranges = {
-        home: OffsetRange(*home, max(lows.found[home].offset, high - MOST_OFFSETS), high)
+    ranges = [
+        OffsetRange(*home, max(lows.found[home].offset, high - MOST_OFFSETS), high)
         for home, (high, _) in highs.found.items()
         if home in lows.found
-    }
+    ]
     reading = BulkReading(kafka, ranges, committed=True, most=MOST_OFFSETS)
     commits = OffsetCommits()
     is_whole = len(ranges) == len(homes)
     for message in reading.messages(time.monotonic() + min(READ_SECONDS, kafka.timeout)):
         commits.add(message.key() or b"", message.value())
-    for home, range_ in ranges.items():
+    for range_ in ranges:
+        home = range_.topic_partition
         was_cut = range_.first > lows.found[home].offset
         is_whole = is_whole and not was_cut and reading.reached[home] >= range_.until
     return commits, is_whole

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from shardpost.decisions import Kind
 from shardpost.errors import NotFoundError, shown
 from shardpost.kafka.coordinates import Coordinates
-from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.reading import read_one
 from shardpost.kafka.record_pages import bounds_of
 from shardpost.page.access import RUNS, acts, sees
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
@@ -136,9 +136,8 @@ def outcome(
         bounds_of(kafka, place.topic, place.partition)  # UsageError if there is no such one
     found = request_status(kafka, sent)
     if found is None or found.kind == ALREADY_RUNNING:  # no record is about this very request
-        rest = read_to_end(kafka, at.topic_partition, start=offset, committed=True)
-        there = next(rest, None)
-        if there is None or (there.offset(), there.key()) != (offset, key.encode()):
+        there = read_one(kafka, at.topic_partition, offset)
+        if there is None or there.key != key.encode():
             raise NotFoundError(f"{at}: expected a request under {shown(key)}, found none")
     is_settled = found is not None and found.settled
     return visit.answer(

@@ -158,8 +158,7 @@ class FewRecords:
         most = run_size.THRESHOLDS
         if not ranges or total_size(ranges) > most.read_at_once:
             return None
-        wanted = {range_.topic_partition: range_ for range_ in ranges}
-        reading = BulkReading(kafka, wanted, committed=True, most=sys.maxsize, whole=True)
+        reading = BulkReading(kafka, ranges, committed=True, most=sys.maxsize, whole=True)
         found: dict[str, list[tuple[Any, ...]]] = {range_.topic: [] for range_ in ranges}
         size = 0
         try:
@@ -173,7 +172,7 @@ class FewRecords:
         except (ShardpostError, KafkaException) as error:
             log.info("leaving the records to Spark's source: %s", error)
             return None
-        if any(reading.reached[at] < range_.until for at, range_ in wanted.items()):
+        if any(reading.reached[one.topic_partition] < one.until for one in ranges):
             return None
         tables = {}
         for topic, rows in found.items():

@@ -145,7 +145,7 @@ def with_tombstone(
     settings: Settings, partitions: list[TopicPartition]
 ) -> set[tuple[str | None, int | None]]:
     highs = endings(installed(settings).kafka, partitions, committed=False).found
-    ranges = {one: OffsetRange(*one, 0, TOMBSTONE_AT + 1) for one in partitions}
+    ranges = [OffsetRange(*one, 0, TOMBSTONE_AT + 1) for one in partitions]
     assert all(highs[one].offset > TOMBSTONE_AT for one in partitions)
     reading = BulkReading(installed(settings).kafka, ranges, committed=True, most=100)
     return {
