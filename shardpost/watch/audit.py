@@ -50,10 +50,7 @@ def audit(installation: Installation, now: datetime) -> list[Finding]:
     ShardpostError if Kafka does not answer at all, or is another cluster than declared; what only
     a part of it does not answer is a finding.
     """
-    view = _view(installation, now, observe)
-    built, problem = _built_with(installation, now)
-    unknown = (*view.cluster.unknown, *([] if problem is None else [problem]))
-    return findings(replace(view, cluster=replace(view.cluster, unknown=unknown), built=built))
+    return findings(_view(installation, now, observe))
 
 
 def _view(
@@ -64,27 +61,29 @@ def _view(
     expected, file = expected_topics(installation)
     cluster = look(installation.kafka, expected)
     require_cluster(installation.kafka, file, cluster)
+    built, problems = _built_with(installation, now)
     return View(
-        cluster,
+        replace(cluster, unknown=(*cluster.unknown, *problems)),
         tuple(expected),
         installation.kafka.bootstrap,
         now,
+        built,
         client=installation.kafka.client_settings,
         request_days=installation.settings.request_days,
     )
 
 
-def _built_with(installation: Installation, now: datetime) -> tuple[Built | None, Unknown | None]:
+def _built_with(installation: Installation, now: datetime) -> tuple[Built | None, list[Unknown]]:
     try:
         newest = snapshots.newest(installation.tables)
     except ShardpostError as error:
-        return None, Unknown(None, "tables", str(error))
+        return None, [Unknown(None, "tables", str(error))]
     if newest is None:
-        return None, None
+        return None, []
     read = {topic: len(ends) for topic, ends in newest.end_offsets.items()}
     holders = installation.kafka.topic(SHARE_HOLDERS.name)
     scattered = {topic: str(found) for topic, found in newest.scattered_now(now).items()}
-    return Built(newest.number, read, holders, newest.shards, scattered), None
+    return Built(newest.number, read, holders, newest.shards, scattered), []
 
 
 MISSING_TOPIC = "missing-topic"  # said of all together
@@ -111,8 +110,9 @@ def check_topics(installation: Installation, now: datetime) -> Iterator[DoctorFi
             make = error if one.severity is Severity.LOSS else warning
             expects = f"{one.expected} ({one.why})"
             yield make(f"topic {one.topic}", f"{one.setting}={one.found}", expects, one.fix)
-    yield from (unknown(f"topic {one.topic}", one.why) for one in cluster.unknown)
-    if not wrong and not cluster.unknown:
+    unread = [one for one in cluster.unknown if one.topic]  # the tables have checks of their own
+    yield from (unknown(f"topic {one.topic}", one.why) for one in unread)
+    if not wrong and not unread:
         said = f"all {len(expected)} exist as declared"
         counts = {one.name: len(cluster.topics[one.name].partitions) for one in expected}
         usual = installation.settings.partitions

@@ -21,7 +21,6 @@ from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError, UsageError, first_line
 from shardpost.holders import plausibility
 from shardpost.installation import Installation
-from shardpost.kafka.partitioning import ONE_PARTITIONER
 from shardpost.locks import refused_runs
 from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.rebuild import Rebuild, State
@@ -85,7 +84,6 @@ def check_snapshot(installation: Installation, now: datetime) -> Iterator[Doctor
         yield warning("snapshot", found, "at least one", COMPACT)
         return
     yield check_freshness(newest, now, timedelta(seconds=installation.settings.mail_snapshot_age))
-    yield from check_scattered(newest, now)
     problems = [
         f"{folder}@{version}: {why}"
         for name, version in newest.tables.items()
@@ -150,13 +148,6 @@ def check_schedules(installation: Installation, _now: datetime) -> Iterator[Doct
         f"at most {duration_text(most)} (SHARDPOST_MAIL_SNAPSHOT_AGE)",
         "raise SHARDPOST_MAIL_SNAPSHOT_AGE, or have SHARDPOST_COMPACT_SCHEDULE run more often",
     )
-
-
-def check_scattered(snapshot: Snapshot, now: datetime) -> Iterator[DoctorFinding]:
-    """Warn of keys that producers have put into several partitions; nothing if none were lately."""
-    for topic, found in sorted(snapshot.scattered_now(now).items()):
-        said = f"records of a key in several partitions: {found}"
-        yield warning(f"keys of {topic}", said, "one partition for each key", ONE_PARTITIONER)
 
 
 def table_problem(tables: Tables, table: Table, version: int) -> str | None:

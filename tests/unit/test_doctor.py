@@ -15,7 +15,7 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from shardpost.delta.snapshot import NEVER, Counts, Scattered, Snapshot
+from shardpost.delta.snapshot import NEVER, Counts, Snapshot
 from shardpost.embedded import airflow, broker, daemons, sink
 from shardpost.embedded.daemons import wait_until
 from shardpost.errors import ShardpostError, UsageError
@@ -47,7 +47,7 @@ from shardpost.watch.model.doctor_finding import (
     warning,
 )
 from shardpost.watch.stack_checks import check_airflow, check_dags, check_ports
-from shardpost.watch.table_checks import check_freshness, check_scattered
+from shardpost.watch.table_checks import check_freshness
 from tests.support.command_line import CommandLineHere
 from tests.support.installed import installed
 
@@ -278,15 +278,6 @@ def test_a_port_that_another_has_is_one_cure_for_what_should_be_there(
     for is_free, cure in ((True, "shardpost up"), (False, "that of `port of kafka`")):
         monkeypatch.setattr(audit, "port_is_free", lambda _port, is_free=is_free: is_free)
         assert next(check_kafka(installed(settings), NOW)).cure == cure
-
-
-def test_keys_in_several_partitions_are_named_for_a_week() -> None:
-    scattered = {"positions": Scattered(3, NOW - timedelta(days=6), 7, ("1", "2"))}
-    made = Snapshot(7, NOW, NOW, {}, {}, Counts(), "US", 1, "1", "run", scattered=scattered)
-    [found] = check_scattered(made, NOW)
-    assert (found.check, found.state) == ("keys of positions", "warning")
-    assert "7 keys, such as 1, 2, by snapshot 3 of" in found.found
-    assert [*check_scattered(made, NOW + timedelta(days=1))] == []
 
 
 def test_dags_that_are_broken_or_paused_are_named_with_the_command() -> None:

@@ -15,6 +15,7 @@ from shardpost.alerts.model.alert import Condition, Firing
 from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.delta import snapshots
+from shardpost.delta.snapshot import Counts, Scattered, Snapshot
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
 from shardpost.topics.guards import require_stores
@@ -162,6 +163,21 @@ def test_run_topics_of_different_sizes_are_an_error(kafka: MemoryKafka) -> None:
         "partitions=2",
         "3, as run-requests has (no run is started on request)",
     )
+
+
+def test_keys_in_several_partitions_are_named_for_a_week(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def named(ago: timedelta) -> list[DoctorFinding]:
+        scattered = {"positions": Scattered(3, NOW - ago, 7, ("1", "2"))}
+        made = Snapshot(7, NOW, NOW, {}, {}, Counts(), "US", 2, "1", "run", scattered=scattered)
+        monkeypatch.setattr(snapshots, "newest", lambda _: made)
+        return [*audit.check_topics(installed(kafka.settings), NOW)]
+
+    [found] = named(timedelta(days=6))
+    assert (found.check, found.state) == ("topic positions", "warning")
+    assert "7 keys, such as 1, 2, by snapshot 3 of" in found.found
+    assert [one.check for one in named(timedelta(days=7))] == ["topics"]
 
 
 def test_a_store_that_was_recreated_is_an_error_and_stays_one(kafka: MemoryKafka) -> None:
