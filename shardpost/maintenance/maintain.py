@@ -36,7 +36,7 @@ from shardpost.rebuilds.drop import remove_unnamed, require_none
 from shardpost.rebuilds.registry import rebuilding
 from shardpost.topics import guards
 from shardpost.weekly_email import week_retention
-from shardpost.weekly_email.week_retention import ClosedWeeks, ErasedAudiences
+from shardpost.weekly_email.week_retention import OldWeeks
 from shardpost.wording import in_bytes
 
 STAYS = "old superseded records are kept"
@@ -180,7 +180,7 @@ def _remove_files(tables: Tables, found: Plan) -> None:
 
 
 # What was done for the age of one thing.
-Aged = ErasedAudiences | ClosedWeeks | OldLetters | PrunedRecords
+Aged = OldWeeks | OldLetters | PrunedRecords
 
 
 @dataclass

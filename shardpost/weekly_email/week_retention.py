@@ -18,10 +18,10 @@ these steps:
 4. a second row, which records their removal.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -45,65 +45,46 @@ from shardpost.wording import counted
 
 
 @dataclass
-class _OldWeeks:
+class OldWeeks:
     """What was done with old weeks, or with `dry_run` would be.
 
+    `removed` counts what they had: clients, files and bytes of audiences, records of the ledger.
     `postponed` has the reason for each old week that had to be skipped.
     """
 
+    of: str
+    done: str
     dry_run: bool
+    removed: Counter[str] = field(default_factory=Counter)
     weeks: list[str] = field(default_factory=list)
     postponed: dict[str, str] = field(default_factory=dict)
     warning: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return it as a JSON object."""
-        return asdict(self)
+        names = ("dry_run", "weeks", "postponed", "warning")
+        return {name: getattr(self, name) for name in names} | self.removed
 
-    def _lines(self, done: str, line: str, sizes: str) -> list[str]:
-        weeks = counted(len(self.weeks), "week")
-        names = f": {', '.join(self.weeks)}" if self.weeks else ""
-        verb = f"would be {done}" if self.dry_run else done
-        lines = [f"{line.format(verb=verb, weeks=weeks)}{names}; {sizes}"]
-        lines += [f"{week}: not {done} yet: {why}" for week, why in self.postponed.items()]
+    def lines(self) -> list[str]:
+        """Return it in words."""
+        weeks, named = counted(len(self.weeks), "week"), ", ".join(self.weeks)
+        verb, gone = self.done, "removed"
+        if self.dry_run:
+            verb, gone = f"would be {verb}", "to remove"
+        had = ", ".join(counted(count, name[:-1]) for name, count in self.removed.items())
+        lines = [f"{self.of}: {weeks} {verb}{named and f': {named}'}; {had} {gone}"]
+        lines += [f"{week}: not {self.done} yet: {why}" for week, why in self.postponed.items()]
         return [*lines, *([self.warning] if self.warning else [])]
-
-
-@dataclass
-class ErasedAudiences(_OldWeeks):
-    """Old weeks whose audiences were erased: their clients, files and bytes."""
-
-    clients: int = 0
-    files: int = 0
-    bytes: int = 0
-
-    def lines(self) -> list[str]:
-        """Return it in words."""
-        clients, files = counted(self.clients, "client"), counted(self.files, "file")
-        sizes = f"{clients}, {files}, {self.bytes} bytes"
-        return self._lines("erased", "audiences {verb}: {weeks}", sizes)
-
-
-@dataclass
-class ClosedWeeks(_OldWeeks):
-    """Old weeks that were closed, and the number of ledger records removed."""
-
-    records: int = 0
-
-    def lines(self) -> list[str]:
-        """Return it in words."""
-        sizes = f"{counted(self.records, 'record')} removed"
-        return self._lines("closed", "ledger: {weeks} {verb}", sizes)
 
 
 def erase_old_audiences(
     installation: Installation, now: datetime, *, dry_run: bool = False
-) -> ErasedAudiences:
+) -> OldWeeks:
     """Erase the audiences older than SHARDPOST_AUDIENCE_DAYS, except of weeks being mailed.
 
     Raises LockedError beside a freeze.
     """
-    result, settings = ErasedAudiences(dry_run), installation.settings
+    result, settings = OldWeeks("audiences", "erased", dry_run), installation.settings
     # An audience is useless without its ledger.
     days = min(settings.audience_days, settings.ledger_days)
     if not dry_run:
@@ -126,21 +107,21 @@ def erase_old_audiences(
         gone = [week for week in old if dry_run or _mark(installation, week, now, result)]
         erased = [week for week in gone if week.audience_erased_at is None]
         result.weeks = sorted(week.week for week in erased)
-        result.clients = sum(week.recipients for week in erased)
         # And leftovers of killed freezes, which belong to no week.
         folders = {*table.unnamed(), *(week.audience for week in gone)}
-        for folder in folders:
-            stored = data_files(installation.tables, audience_table(folder), lambda _: False)
-            result.files += len(stored)
-            result.bytes += sum(file.size for file in stored)
+        stored = [
+            file
+            for folder in folders
+            for file in data_files(installation.tables, audience_table(folder), lambda _: False)
+        ]
+        clients, size = sum(week.recipients for week in erased), sum(file.size for file in stored)
+        result.removed = Counter(clients=clients, files=len(stored), bytes=size)
         if folders and not dry_run:
             table.remove_unnamed()
     return result
 
 
-def _mark(
-    installation: Installation, week: FrozenWeek, now: datetime, result: ErasedAudiences
-) -> bool:
+def _mark(installation: Installation, week: FrozenWeek, now: datetime, result: OldWeeks) -> bool:
     """Mark the week's audience as erased; return False while a run mails the week."""
     if week.audience_erased_at is not None:
         return True
@@ -163,12 +144,13 @@ WHY = "the week is closed"
 
 def close_old_weeks(
     installation: Installation, now: datetime, *, dry_run: bool = False
-) -> ClosedWeeks:
+) -> OldWeeks:
     """Close the weeks whose last run was more than SHARDPOST_LEDGER_DAYS ago.
 
     A week is closed after its audience was erased; a week being mailed is postponed.
     """
-    result, days = ClosedWeeks(dry_run), installation.settings.ledger_days
+    result = OldWeeks("ledger", "closed", dry_run, Counter(records=0))
+    days = installation.settings.ledger_days
     with table_errors():
         # For each week ever in the ledger: when it was frozen and mailed.
         used: dict[IsoWeek, list[datetime]] = defaultdict(list)
@@ -189,14 +171,14 @@ def close_old_weeks(
 
 
 def _try_to_close(
-    installation: Installation, week: IsoWeek, now: datetime, result: ClosedWeeks
+    installation: Installation, week: IsoWeek, now: datetime, result: OldWeeks
 ) -> None:
     with postponing(week, result.postponed):
         # Even if the ledger lost records: a closed week is never mailed again.
         shards = range(compacted_ledger(installation.kafka).partitions)
         if result.dry_run:  # its audience is erased first
             ledgers = (ShardLedger(installation.kafka, week, shard) for shard in shards)
-            result.records += sum(len(ledger.keys()) for ledger in ledgers)
+            result.removed["records"] += sum(len(ledger.keys()) for ledger in ledgers)
         else:
             guards.require_owner(installation)
             with WeekState(installation, week).locked(shards):
@@ -204,7 +186,7 @@ def _try_to_close(
                 frozen = FrozenWeeks(installation.tables).find(week)
                 if frozen and frozen.audience_erased_at is None:
                     raise ShardpostError(f"its audience is not erased yet, on {now:%Y-%m-%d}")
-                result.records += _close(installation, week, shards, now)
+                result.removed["records"] += _close(installation, week, shards, now)
         result.weeks.append(str(week))
 
 

@@ -85,14 +85,14 @@ def log_text(settings: Settings) -> str:
 
 def test_an_old_audience_leaves_table_disk_and_log_and_others_stay(at: Settings) -> None:
     result = erase_old_audiences(installed(at), NOW)
-    assert (result.weeks, result.clients, result.files) == ([str(OLD)], 4, 2)
+    assert (result.weeks, result.removed["clients"], result.removed["files"]) == ([str(OLD)], 4, 2)
     assert result.postponed == {}
     assert result.warning is None
     assert is_gone(at, OLD)
     assert others_are_complete(at)
     assert "x.example" not in log_text(at)
     again = erase_old_audiences(installed(at), NOW)
-    assert (again.weeks, again.files) == ([], 0)
+    assert (again.weeks, again.removed["files"]) == ([], 0)
 
 
 def test_checkpoints_of_the_log_tell_no_names_either(at: Settings) -> None:
@@ -108,8 +108,8 @@ def test_checkpoints_of_the_log_tell_no_names_either(at: Settings) -> None:
 
 def test_a_dry_run_says_what_would_be_erased_and_changes_nothing(at: Settings) -> None:
     result = erase_old_audiences(installed(at), NOW, dry_run=True)
-    assert (result.weeks, result.clients, result.files) == ([str(OLD)], 4, 2)
-    assert "would be erased: 1 week: 2024-W30; 4 clients" in result.lines()[0]
+    assert (result.weeks, result.removed["clients"], result.removed["files"]) == ([str(OLD)], 4, 2)
+    assert "1 week would be erased: 2024-W30; 4 clients" in result.lines()[0]
     assert json.loads(json.dumps(result.as_json()))["weeks"] == [str(OLD)]
     assert is_complete(at, OLD)
 
@@ -146,8 +146,8 @@ def test_what_killed_freezes_left_goes_too_of_frozen_weeks_and_of_others(at: Set
         file.parent.mkdir(parents=True)
         file.write_text("x")
     found = erase_old_audiences(installed(at), NOW, dry_run=True)
-    assert (found.files, [file.exists() for file in left]) == (5, [True] * 3)
-    assert erase_old_audiences(installed(at), NOW).files == 5
+    assert (found.removed["files"], [file.exists() for file in left]) == (5, [True] * 3)
+    assert erase_old_audiences(installed(at), NOW).removed["files"] == 5
     assert [file.parents[2].exists() for file in left] == [False] * 3
     assert others_are_complete(at)
 
@@ -257,7 +257,7 @@ def test_the_status_of_the_week_says_that_its_audience_was_erased(
 
 def test_without_any_audience_there_is_nothing_to_erase(tmp_path: Path) -> None:
     result = erase_old_audiences(installed(Settings(home=tmp_path)), NOW)
-    assert result.lines() == ["audiences erased: 0 weeks; 0 clients, 0 files, 0 bytes"]
+    assert result.lines() == ["audiences: 0 weeks erased; 0 clients, 0 files, 0 bytes removed"]
 
 
 def test_of_two_freezes_of_a_week_one_is_committed_and_has_its_audience(at: Settings) -> None:

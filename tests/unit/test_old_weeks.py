@@ -100,7 +100,7 @@ def test_the_records_of_an_old_week_leave_the_ledger_and_others_stay(
 ) -> None:
     before = mailed_again(at, LAST)
     result = close_old_weeks(installed(at), NOW)
-    assert (result.weeks, result.records, result.postponed) == ([str(OLD)], 4, {})
+    assert (result.weeks, result.removed["records"], result.postponed) == ([str(OLD)], 4, {})
     assert result.lines() == ["ledger: 1 week closed: 2024-W30; 4 records removed"]
     assert is_closed(at)
     assert mailed_again(at, LAST) == before == ["c2"]
@@ -115,7 +115,7 @@ def test_the_records_of_an_old_week_leave_the_ledger_and_others_stay(
 
 def test_a_dry_run_says_what_would_be_closed_and_changes_nothing(at: Settings) -> None:
     result = close_old_weeks(installed(at), NOW, dry_run=True)
-    assert (result.weeks, result.records) == ([str(OLD)], 4)
+    assert (result.weeks, result.removed["records"]) == ([str(OLD)], 4)
     assert week_state.list_closed(installed(at).tables) == {}
     assert len(ShardLedger(installed(at).kafka, OLD, 0).keys()) == 2
 
@@ -223,7 +223,7 @@ def test_tables_of_an_older_backup_do_not_open_it(kafka: MemoryKafka, tmp_path: 
     assert mailed_again(at) == []
     # The maintenance finds it to be old again, and finishes what was done before.
     erase_old_audiences(installed(at), NOW)
-    assert close_old_weeks(installed(at), NOW).records == 0
+    assert close_old_weeks(installed(at), NOW).removed["records"] == 0
     assert is_closed(at)
 
 
