@@ -24,7 +24,7 @@ def parse_instant(text: str) -> datetime:
         return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     except (ValueError, OverflowError):
         raise UsageError(
-            f"time {text!r}: expected ISO 8601, as 2026-11-23, 2026-11-23T08:00 or"
+            f"time {text!r}: expected ISO 8601, such as 2026-11-23, 2026-11-23T08:00 or"
             " 2026-11-23T08:00:00+01:00"
         ) from None
 
@@ -37,7 +37,9 @@ def parse_duration(text: str) -> timedelta:
     """Return a duration as `90s`, `30m`, `2h`, `1d` or `4w`; UsageError for anything else."""
     match = _DURATION.fullmatch(text)
     if not match:
-        raise UsageError(f"duration {text!r}: expected a number and s, m, h, d or w, as 30m or 2h")
+        raise UsageError(
+            f"duration {text!r}: expected a number and s, m, h, d or w, such as 30m or 2h"
+        )
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 

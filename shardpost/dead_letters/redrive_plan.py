@@ -151,8 +151,8 @@ def _planned(redrive: Redrive, letters: Iterable[ParkedLetter]) -> RedrivePlan:
             if left == 0:
                 plan.shown = redrive.shown.before(letter.partition, letter.offset)
     for letter_id in sorted(missing):
-        show = f"`shardpost letters show {letter_id}` prints its life, if it has one"
-        plan.refuse(letter_id, f"there is no parked letter of this id; {show}")
+        show = f"`shardpost letters show {letter_id}` prints its history, if there is any"
+        plan.refuse(letter_id, f"no parked letter has this id; {show}")
     return plan
 
 

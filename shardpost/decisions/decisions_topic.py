@@ -42,7 +42,7 @@ def record(
         kafka,
         transactional_id,
         may_write=may_write,
-        fenced=f"another process decides about the same: {done}",
+        fenced=f"another process is deciding the same: {done}",
         failed=f"the decision may not be on record ({{reason}}): {text}",
     )
     try:

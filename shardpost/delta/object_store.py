@@ -205,9 +205,9 @@ _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d{3} [A-Za-z ]+)")
 _OF_KEYS = {
     "InvalidAccessKeyId": "it does not know AWS_ACCESS_KEY_ID",
-    "SignatureDoesNotMatch": "AWS_SECRET_ACCESS_KEY is not that of AWS_ACCESS_KEY_ID",
+    "SignatureDoesNotMatch": "AWS_SECRET_ACCESS_KEY does not belong to AWS_ACCESS_KEY_ID",
     "ExpiredToken": "AWS_SESSION_TOKEN has expired",
-    "InvalidToken": "AWS_SESSION_TOKEN is not of this key",
+    "InvalidToken": "AWS_SESSION_TOKEN does not belong to this key",
     "AccessDenied": "the key may not read, write, list and delete there",
 }
 
@@ -229,7 +229,7 @@ def problem(where: Address | None, error: Exception) -> str:
     if status := _STATUS.search(text):
         return f"{there}: it answered {code or status[1].strip()}"
     if "error sending request" in text or "curlCode" in text:
-        return f"{there}: it does not answer: see that it is up and AWS_ENDPOINT_URL is right"
+        return f"{there}: it does not answer: check that it is up and AWS_ENDPOINT_URL is right"
     return f"{there}: {first_line(error).partition(' <?xml')[0]}"
 
 
@@ -257,7 +257,7 @@ def require_conditional_put(where: Address) -> None:
     winners = sum(won)
     if winners != len(names) or not contents <= {content for _, content in attempts}:
         raise ShardpostError(
-            f"object store {where.name}: expected one winner of {_WRITERS} that put one key at once"
-            f" with If-None-Match, found {winners} of {len(names)} keys: it would lose commits"
-            " without a word; use a store with conditional puts (docs/tables.md#object-stores)"
+            f"object store {where.name}: expected one winner for each of {len(names)} keys that "
+            f"{_WRITERS} writers put with If-None-Match, found {winners}: it would lose commits "
+            "silently; use a store with conditional puts (docs/tables.md#object-stores)"
         )

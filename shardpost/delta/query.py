@@ -48,7 +48,7 @@ def version_at(snapshot: Snapshot, table: Table) -> Version:
     if table.contacts and not snapshot.has_contacts:
         raise ShardpostError(
             f"table {table.name} cannot be read at snapshot {snapshot.number}: a client was erased"
-            f" in snapshot {snapshot.erased_in}; ask for that one or a newer one"
+            f" in snapshot {snapshot.erased_in}; ask for that snapshot or a newer one"
         )
     if table.layer is None or snapshot.folded_up_to(table.name) >= snapshot.number:
         return snapshot.tables[table.name]

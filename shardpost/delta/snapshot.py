@@ -209,7 +209,7 @@ class Snapshot:
         if self.history_from is not None and at < self.history_from:
             raise ShardpostError(
                 f"as of {at.isoformat()}: snapshot {self.number} has the whole history from"
-                f" {self.history_from.isoformat()} on: what was superseded before that has left it"
+                f" {self.history_from.isoformat()} on: records superseded before that were pruned"
                 " (SHARDPOST_HISTORY_DAYS)"
             )
 
@@ -282,7 +282,7 @@ LONGEST_GAP = timedelta(days=1)
 GRACE = timedelta(hours=1)
 
 RETENTION_IN_WORDS = (
-    "of two hours all are kept, then the last of each minute for"
+    "all are kept for two hours, then the last of each minute for"
     f" {MINUTELY_FOR.days} days, of each hour for {HOURLY_FOR.days} days, then of each day"
 )
 

@@ -101,7 +101,7 @@ def get(
         raise NotFoundError(
             f"snapshot {number}{of} is no longer kept: SHARDPOST_SNAPSHOT_DAYS is"
             f" {tables.snapshot_days}, {RETENTION_IN_WORDS};"
-            f" the nearest that are: {nearest}"
+            f" the nearest kept snapshots: {nearest}"
         )
     return replace(found, erased_in=last.erased_in)
 
@@ -114,7 +114,7 @@ def stored(tables: Tables, number: int) -> Snapshot:
     last = newest(tables)
     found = _with_number(tables, number) if last else None
     if last is None or found is None:
-        raise ShardpostError(f"snapshot {number}: it is gone from {tables.root}")
+        raise ShardpostError(f"snapshot {number} is missing from {tables.root}")
     return replace(found, erased_in=last.erased_in)
 
 
@@ -176,7 +176,8 @@ def commit(tables: Tables, snapshot: Snapshot) -> None:
             raise ConflictError(f"snapshot {there} exists already: another run committed it")
         if there > snapshot.number:
             raise ConflictError(
-                f"snapshot {snapshot.number}: there is snapshot {there} already: other runs went on"
+                f"snapshot {snapshot.number}: snapshot {there} exists already: other runs "
+                "committed since"
             )
         table.insert(row)
 
@@ -190,7 +191,7 @@ def update_looked_at(tables: Tables, snapshot: Snapshot) -> None:
     def update(table: RowTable) -> None:
         table.update(snapshot.number, row)
 
-    _change(tables, update, f"the time at which snapshot {snapshot.number} was looked at")
+    _change(tables, update, f"the `looked_at` of snapshot {snapshot.number}")
 
 
 def drop(tables: Tables, numbers: Collection[int]) -> None:

@@ -188,7 +188,9 @@ def play_on_services(settings: Settings, mailpit: str, *, now: datetime, say: Sa
     """Play the story on the Kafka, Airflow and mail server that are set; UsageError without."""
     url, user, password = settings.airflow_url, settings.airflow_user, settings.airflow_password
     if url is None or user is None or password is None:
-        raise UsageError("expected SHARDPOST_AIRFLOW_URL, _USER and _PASSWORD, found not all three")
+        raise UsageError(
+            "expected SHARDPOST_AIRFLOW_URL, _USER and _PASSWORD, found only some of them"
+        )
     with log_in(url, user, password) as api:
         play(settings, api, kept_by_mailpit(mailpit), now, say)
 

@@ -34,7 +34,7 @@ def create_class_archive() -> None:
         finally:
             broker.stop(settings)
     if not archive_options():
-        raise ShardpostError("the compaction left no class archive: the next one makes it")
+        raise ShardpostError("the compaction left no class archive: the next compaction makes it")
 
 
 if __name__ == "__main__":

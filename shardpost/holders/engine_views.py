@@ -72,10 +72,11 @@ _LATEST = """SELECT {columns}, '' AS kind,
     WHERE {committed} AND snapshot > {folded} AND kind <> '{rejected}'"""
 
 _SAID = """Tables of Shardpost, as of the newest snapshot (now {number}, of {at}).
-They hold until rebuilt tables are swapped (`shardpost rebuild swap` or `rollback`). Then they raise
-an error: print them again by `shardpost tables views`. After a fold they are right, but read all
-that came since the one before: print them again to have them fast. If a snapshot is committed while
-a query over several views begins, one may lack it: `shardpost sql` reads all tables at one."""
+They are valid until rebuilt tables are swapped (`shardpost rebuild swap` or `rollback`). After
+that they raise an error: print them again with `shardpost tables views`. After a fold they are
+right but slower, since they read all rows since the previous fold: print them again. If a snapshot
+is committed while a query over several views begins, a view may lack it: `shardpost sql` reads all
+tables at one snapshot."""
 _TRINO = """
 CREATE SCHEMA IF NOT EXISTS delta.shardpost;
 USE delta.shardpost;

@@ -101,7 +101,7 @@ def require_country(tables: Tables, last: Snapshot, country: str) -> None:
     if wanted == last.country:
         return
     known = {*known_at(tables, last).values()}
-    in_force = f"snapshot {last.number} is of {last.country!r}"
+    in_force = f"snapshot {last.number} is for {last.country!r}"
     if wanted in known or not known:
         text = f"country {wanted!r}: {in_force}"
     else:
@@ -203,13 +203,13 @@ def _advice(installation: Installation, last: Snapshot, made: Snapshot) -> str:
     causes = []
     if lost:
         topic, of = installation.topic("exchanges"), made.country
-        causes.append(f"Not in {of!r} any more: {lost}; look at their last records in {topic}.")
+        causes.append(f"No longer in {of!r}: {lost}; check their last records in {topic}.")
     if made.counts.unknown.unknown_positions > last.counts.unknown.unknown_positions:
         causes.append(f"There are {made.counts.unknown}.")
     if made.counts.positions < last.counts.positions or not causes:
         topic = installation.topic("positions")
-        causes.append(f"Look for the producer of the last tombstones and changes in {topic}.")
+        causes.append(f"Find the producer of the last tombstones and changes in {topic}.")
     return (
-        f"Nothing was published, and nothing is changed. {' '.join(causes)} If that is intended,"
+        f"Nothing was published or changed. {' '.join(causes)} If that is intended,"
         " run it once with --accept-drop"
     )

@@ -39,7 +39,7 @@ def restore_table(tables: Tables, table: Table, last: Snapshot | None) -> int:
     if newest is None and committed:
         raise ShardpostError(
             f"no table {table.path} in {tables.root}: snapshot"
-            f" {last.number if last else 0} is of its version {committed}; restore it from a"
+            f" {last.number if last else 0} needs its version {committed}; restore it from a"
             " backup, or compact into empty tables (another SHARDPOST_TABLES) and an empty"
             " topic share-holders (another SHARDPOST_TOPIC_SHARE_HOLDERS)"
         )

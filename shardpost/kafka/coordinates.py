@@ -57,7 +57,7 @@ class PartitionMark(NamedTuple):
         if self.low > known.low:
             return f"the records from {known.low} to {self.low - 1} were deleted"
         if self.high < known.high:
-            return f"it ends at {self.high}, and ended at {known.high}"
+            return f"it ends at offset {self.high}, but ended at {known.high} before"
         return None
 
 
@@ -81,12 +81,12 @@ class TopicMark:
         """Return what is lost of what it held at an earlier mark, in words; None if nothing is."""
         if self.topic_id and known.topic_id and self.topic_id != known.topic_id:
             return (
-                f"it was deleted and created again: its topic id is {self.topic_id}, and was"
-                f" {known.topic_id}"
+                f"it was deleted and created again: its topic id is {self.topic_id}, but was "
+                f"{known.topic_id} before"
             )
         if self.partitions != known.partitions:
             had, has = known.partitions, self.partitions
-            return f"it has {has} partition{'s' * (has != 1)}, and had {had}"
+            return f"it has {has} partition{'s' * (has != 1)}, but had {had} before"
         marks = zip(self.low, self.high, known.low, known.high, strict=False)
         for number, (low, high, first, end) in enumerate(marks):
             if lost := PartitionMark(low, high).lost_since(PartitionMark(first, end)):

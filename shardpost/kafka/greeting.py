@@ -40,7 +40,7 @@ def level_at(config: Mapping[str, str], host: str, port: int, seconds: float) ->
         connection.sendall(request())
         size = int.from_bytes(_read(connection, 4))
         if not 0 < size <= MOST_BYTES:
-            raise OSError(f"expected an answer of Kafka, found one of {size} bytes")
+            raise OSError(f"expected an answer from Kafka, found {size} bytes")
         return metadata_level(_read(connection, size))
 
 
@@ -95,7 +95,7 @@ def metadata_level(answer: bytes) -> int | None:
     """
     correlation, error = answer[:4], answer[4:6]
     if correlation != CORRELATION.to_bytes(4) or len(error) < 2:
-        raise OSError("expected an answer of Kafka, found something else")
+        raise OSError("expected an answer from Kafka, found something else")
     if any(error):  # the broker knows no version 3, so it is older than 2.4
         return None
     found = _SUPPORTED.search(answer)
@@ -146,7 +146,10 @@ def _why_no_answer(config: Mapping[str, str], seconds: float) -> str | None:
     except TimeoutError:
         return None
     except (OSError, ValueError):
-        return "it ends a connection without TLS: SHARDPOST_KAFKA__SECURITY_PROTOCOL, or no Kafka"
+        return (
+            "it ends a connection without TLS: SHARDPOST_KAFKA__SECURITY_PROTOCOL, or this is "
+            "not Kafka"
+        )
     return None
 
 
@@ -157,7 +160,7 @@ def _final(heard: list[KafkaError]) -> list[KafkaError]:
 def _said(config: Mapping[str, str], reason: str, seconds: float) -> str:
     """Return the reason; of a certificate, what OpenSSL has against it, which librdkafka omits."""
     if _NO_CERTIFICATE.search(reason) and not config.keys() & _OWN_CERTIFICATE:
-        return "it wants a certificate of the client: SHARDPOST_KAFKA__SSL_CERTIFICATE_LOCATION"
+        return "it requires a client certificate: SHARDPOST_KAFKA__SSL_CERTIFICATE_LOCATION"
     if _CERTIFICATE not in reason:
         return reason
     try:

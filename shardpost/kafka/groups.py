@@ -127,7 +127,9 @@ def find_groups(client: AdminClient, only: Collection[str], seconds: float) -> G
         failed["of other kinds"], kinds = _text(error), {}
     states = {one.group_id: one.state for one in listed.valid}
     if unready:
-        failed["coordinators"] = f"those of {OFFSETS_TOPIC} {sorted(unready)} are not ready"
+        failed["coordinators"] = (
+            f"those for partitions {sorted(unready)} of {OFFSETS_TOPIC} are not ready"
+        )
     known = sorted({*states, *kinds})
     ready = (name for name in known if partition_of_group(name, partitions) not in unready)
     names = [name for name in ready if not only or name in only]
@@ -224,7 +226,7 @@ def delete_groups(kafka: Kafka, names: Sequence[str]) -> None:
     if not names:
         return
     for name, why in _asked(kafka, undeleted, names).items():
-        raise ShardpostError(f"group {name}: it cannot be deleted: {why}")
+        raise ShardpostError(f"group {name}: cannot be deleted: {why}")
 
 
 def _asked(kafka: Kafka, ask: Callable[..., Any], names: Collection[str]) -> Any:

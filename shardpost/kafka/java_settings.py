@@ -93,7 +93,7 @@ def _pem(name: str, value: str) -> str:
             raise UsageError(f"{_variable(name)}={value}: cannot be read: {why}") from None
     if name.startswith("ssl.key.") and not any(kind in text for kind in _PKCS8):
         raise UsageError(
-            f"{_variable(name)}: expected a key in PKCS #8 (`{_PKCS8[0]}`), which is all that"
-            " Spark's Java client reads: `openssl pkcs8 -topk8 -nocrypt` makes one of another"
+            f"{_variable(name)}: expected a key in PKCS #8 (`{_PKCS8[0]}`), the only form that "
+            "Spark's Java client reads: `openssl pkcs8 -topk8 -nocrypt` converts other forms"
         )
     return text

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 # What to do where producers do not.
 ONE_PARTITIONER = (
-    "have all producers place keys as Kafka's Java client does (by librdkafka, so in Python, Go and"
-    " C: partitioner=murmur2_random)"
+    "have all producers place keys as Kafka's Java client does (with librdkafka, "
+    "as in Python, Go and C: partitioner=murmur2_random)"
 )
 
 _M = 0x5BD1E995

@@ -14,7 +14,7 @@ Headers = Sequence[Header]
 
 HEADERS_LEFT_OUT = "headers-left-out"
 # The one header of a record whose headers the client cannot read.
-HEADERS_UNREADABLE = "all: the name of one is no UTF-8"
+HEADERS_UNREADABLE = "all: the name of one is not UTF-8"
 
 BY_KEY = -1
 NOW = 0

@@ -113,8 +113,8 @@ def require_same_topics(kafka: Kafka, expected: Mapping[str, str], *, advice: st
     changed = changed_topics(expected, topic_ids(kafka, [*expected]))
     if changed:
         raise RecreatedTopicError(
-            f"{'; '.join(changed.values())}: it was deleted and recreated, or is that of another"
-            f" cluster. {advice}"
+            f"{'; '.join(changed.values())}: it was deleted and recreated, or belongs to another "
+            f"cluster. {advice}"
         )
 
 
@@ -175,9 +175,7 @@ def topic_config(kafka: Kafka, topic: str) -> TopicConfig:
     """Return what is in force for a topic; ShardpostError if Kafka does not say."""
     config = topic_configs(kafka, [topic])[topic]
     if not config.get(LARGEST):
-        raise ShardpostError(
-            f"{topic}: expected Kafka to say its {LARGEST}, found nothing: allow DescribeConfigs"
-        )
+        raise ShardpostError(f"{topic}: Kafka does not report its {LARGEST}: allow DescribeConfigs")
     return config
 
 

@@ -74,7 +74,7 @@ def note(files: Files, job: str, why: str | None) -> None:
             if f"{noted} ".startswith(f"{job} ") and (why is None or noted != job):
                 file.remove()
     except Exception as error:
-        log.warning("whether %s was refused could not be noted: %s", job, error)
+        log.warning("cannot record whether %s was refused: %s", job, error)
 
 
 def _noted(files: Files) -> Iterator[tuple[str, SharedFile]]:

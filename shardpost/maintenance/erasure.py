@@ -54,12 +54,12 @@ def others(kafka: Kafka, client: str) -> tuple[str, ...]:
         " list`; an open letter that is retried or parked brings them back: discard it first",
         f"topic {topic('decisions')}: decisions about its mails, under its id, for a year",
         "tables: `shardpost tables maintain` removes the files of older snapshots, and bounds of"
-        " names and addresses in the tables' logs, from an hour after this on (of dead_letters from"
-        " a day on); the DAG maintain_tables does it weekly",
+        " names and addresses in the tables' logs, an hour after this at the earliest (for "
+        "dead_letters, a day); the DAG maintain_tables does it weekly",
         "homes of other machines (projections of the ledger): reasons with its address, until its"
         " shard is read there, or for 30 days",
         "records with a key other than its id, or without a key",
-        "logs, backups, the mail server, and the mails it received",
+        "logs, backups, the mail server, and the mails that it received",
     )
 
 

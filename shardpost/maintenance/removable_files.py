@@ -190,10 +190,12 @@ def _pinned(installation: Installation, now: datetime) -> tuple[dict[int, str], 
     # `audience_erased_at` is the time at which it began.
     weeks = FrozenWeeks(installation.tables).with_audience(now - 2 * GRACE)
     verbs = ((week, "was" if week.audience_erased_at else "is") for week in reversed(weeks))
-    pinned = {one.snapshot: f"the audience of {one.week} {verb} of it" for one, verb in verbs}
+    pinned = {
+        one.snapshot: f"the audience of {one.week} {verb} frozen from it" for one, verb in verbs
+    }
     rebuild = registry.current(installation.tables)
     if rebuild and rebuild.state is State.BUILDING:
-        pinned[rebuild.pinned] = f"rebuild {rebuild.number} is built of it"
+        pinned[rebuild.pinned] = f"rebuild {rebuild.number} is built from it"
     try:
         noted = noted_snapshots(installation)
     except ShardpostError as error:

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 # Exit codes of ours after which trying again changes nothing: a person has to act first.
 NEVER_TRIED_AGAIN = (BAD_USAGE, NEEDS_ATTENTION)
-TRACEBACK = "Traceback (the reason stands below it)"
+TRACEBACK = "Traceback (the reason is below it)"
 MOST_NAMED = 20  # lines of what needs attention in one alert
 
 

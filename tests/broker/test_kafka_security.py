@@ -81,7 +81,7 @@ def test_what_a_broker_refuses_is_one_line_with_its_reason(
     assert "certificate is not valid for 'localhost'" in elsewhere
     without = {**secured.kafka.certificate()}
     del without["kafka__ssl_certificate_location"], without["kafka__ssl_key_location"]
-    assert "it wants a certificate of the client" in refused(secured, without)
+    assert "it requires a client certificate" in refused(secured, without)
 
 
 @pytest.mark.one_of("refusals of a broker")

@@ -107,7 +107,7 @@ def test_an_id_that_is_not_parked_is_refused_and_the_others_go_on(
     assert shardpost.json("letters", "redrive", "--id", "positions-0-0", *why)["done"] == 1
     ids = ("--id", "positions-0-0", "--id", "nobody", "--id", "positions-0-1")
     plan = shardpost("letters", "redrive", *ids, code=3)
-    assert "refused: nobody: there is no parked letter of this id; `shardpost letters" in plan
+    assert "refused: nobody: no parked letter has this id; `shardpost letters" in plan
     assert "\n1 would be redriven" in plan
     done = shardpost.json("letters", "discard", *ids, *why, code=3)
     assert (done["done"], done["letters"], done["refused"]) == (1, 1, 2)

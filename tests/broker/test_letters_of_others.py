@@ -86,7 +86,7 @@ def test_a_header_whose_name_is_no_text_stops_nothing(
     [letter] = live(ready, ready.topic("parking-lot")).values()
     odd = (letter.key or b"").decode()
     assert (header(letter, "stored-key"), letter.value) == ("odd", b"v")
-    assert header(letter, "headers-left-out") == "all: the name of one is no UTF-8"
+    assert header(letter, "headers-left-out") == "all: the name of one is not UTF-8"
     assert states(ready) == {odd: "parked", "positions-0-1": "retried"}
     assert shardpost.json("letters", "show", odd)["value"] == "v"
     assert shardpost.json("letters", "discard", "--apply", "--why", "x")["done"] == 1
@@ -106,7 +106,7 @@ def test_a_consumer_makes_a_letter_of_a_record_with_such_a_header(ready: Setting
     [stored] = live(ready, ready.topic("dead-letters")).values()
     name = f"{ready.topic('clients')}-0-0@{message.timestamp()[1]}"
     assert (stored.value, header(stored, "letter-id")) == (b"v", name)
-    assert header(stored, "headers-left-out") == "all: the name of one is no UTF-8"
+    assert header(stored, "headers-left-out") == "all: the name of one is not UTF-8"
 
 
 def places(settings: Settings) -> list[str]:

@@ -168,7 +168,7 @@ def test_a_plan_changes_nothing_and_is_carried_out_with_the_users_name(
     plan = f"letters/plan?{urlencode({'do': 'discard', 'ids': ids})}"
     said = page.send(plan, "letters/apply", why="lost")
     assert "<strong>1</strong> of 1 letter discarded, 1 refused" in said
-    assert "there is no parked letter of this id" in said
+    assert "no parked letter has this id" in said
     again = page.json("letters/run")
     assert (again["state"], again["done"], again["refused"]) == ("done", 1, 1)
     assert live(ready, ready.topic("parking-lot")) == {}

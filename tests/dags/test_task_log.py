@@ -19,7 +19,7 @@ from tests.support.installed import installed
 from tests.support.task_log import visible
 
 FOLDER = Path(__file__).parent
-TRACEBACK = "▶ Traceback (the reason stands below it)"
+TRACEBACK = "▶ Traceback (the reason is below it)"
 ATTEMPT = "[DAG TEST] running task"
 
 

@@ -35,7 +35,7 @@ def test_a_week_to_come_fails_at_once_and_the_last_visible_line_says_why(
     log = api.get(path, headers={"Accept": "application/json"}).raise_for_status().json()
     assert visible(line["event"] for line in log["content"]) == [
         *("▶ Log message source details", "▶ Pre Execute"),
-        "▶ Traceback (the reason stands below it)",
+        "▶ Traceback (the reason is below it)",
         "failed: week 9998-W01 has not begun: it starts 9997-12-29 00:00 UTC",
     ]
     alerts = (stack.settings.home / "alerts.log").read_text()

@@ -40,7 +40,7 @@ def test_nothing_is_published_or_frozen_of_a_result_that_collapses_until_it_is_a
     assert "'us': no exchange has it: did you mean US?" in mistyped.refused("compact", code=2)
     assert snapshots.newest(installed(settings).tables) is None
     stream.compact()
-    assert "and snapshot 1 is of 'US'" in mistyped.refused("compact", code=2)
+    assert "and snapshot 1 is for 'US'" in mistyped.refused("compact", code=2)
     freeze(settings, week.previous)
 
     before, shardpost = published(settings), CommandsHere(settings.environ())

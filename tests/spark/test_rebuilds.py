@@ -493,7 +493,7 @@ def test_a_changed_country_waits_for_the_swap_and_stays_after_it(stream: Stream)
     stream.send([position("7", "client2", "LON")])
     compacted(changed)
     agree(settings, stream.fold, "GB")
-    with pytest.raises(UsageError, match=r"'US': snapshot .* is of 'GB'"):
+    with pytest.raises(UsageError, match=r"'US': snapshot .* is for 'GB'"):
         compacted(settings)  # set again: that is a change of the setting
     run_compaction(settings, country_changed=True)
     agree(settings, stream.fold, "US")

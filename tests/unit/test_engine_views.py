@@ -108,8 +108,8 @@ def test_the_command_prints_them_and_until_when_they_hold(
     assert printed == views(settings, engine)
     mark = "#" if engine is Engine.POLARS else "--"
     assert printed.startswith(f"{mark} Tables of Shardpost, as of the newest snapshot (now 3, of ")
-    assert f"{mark} They hold until rebuilt tables are swapped" in printed
-    assert "print them again by `shardpost tables views`" in printed
+    assert f"{mark} They are valid until rebuilt tables are swapped" in printed
+    assert "print them again with `shardpost tables views`" in printed
 
 
 def test_before_the_first_snapshot_there_are_no_views(settings: Settings) -> None:

@@ -171,7 +171,7 @@ def test_what_is_not_contact_is_answered_as_before_and_older_contacts_are_refuse
     for table in OF_CONTACTS:
         with pytest.raises(ShardpostError, match="a client was erased in snapshot 3"):
             at_snapshot(old, table)
-    with pytest.raises(ShardpostError, match="ask for that one or a newer one"):
+    with pytest.raises(ShardpostError, match="ask for that snapshot or a newer one"):
         rejected(2, at)
     assert len(rejected(3, at)) == 4
 

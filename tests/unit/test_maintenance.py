@@ -237,10 +237,12 @@ def test_sizes_say_what_keeps_a_table(aged: AgedTables) -> None:
 
 
 def test_a_plan_says_all_in_words() -> None:
-    plan = Plan(kept=[1, 9], dropped=[2, 3, 4, 7], pinned={1: "the audience of 2026-W01 is of it"})
+    plan = Plan(
+        kept=[1, 9], dropped=[2, 3, 4, 7], pinned={1: "the audience of 2026-W01 is frozen from it"}
+    )
     lines = plan.lines(90)
     assert "snapshots: 4 no longer kept: 2-4, 7" in lines
-    assert "snapshot 1: the audience of 2026-W01 is of it" in lines
+    assert "snapshot 1: the audience of 2026-W01 is frozen from it" in lines
 
 
 KAFKA = {"partitions": SHARDS}
@@ -315,7 +317,7 @@ def test_the_snapshot_of_a_frozen_week_is_read_and_stays_while_somebody_may_read
         aged.compact()
     strict = aged.settings.model_copy(update={"snapshot_days": 1})
     found = maintain(installed(strict), aged.now)
-    assert found.pinned == {1: "the audience of 2026-W01 is of it"}
+    assert found.pinned == {1: "the audience of 2026-W01 is frozen from it"}
     assert 2 in found.dropped
     assert 1 in aged.require_all_kept()
     given = tables.snapshot(1, strict)
@@ -328,7 +330,7 @@ def test_the_snapshot_of_a_frozen_week_is_read_and_stays_while_somebody_may_read
         tables.snapshot(1, strict)
     for minutes in (0, 60):  # who was given it just before reads on
         found = maintain(installed(strict), erased_at + timedelta(minutes=minutes))
-        assert found.pinned == {1: "the audience of 2026-W01 was of it"}
+        assert found.pinned == {1: "the audience of 2026-W01 was frozen from it"}
         assert aged.view(given) == aged.expected[1]
     assert 1 in maintain(installed(strict), erased_at + timedelta(hours=2)).dropped
 

@@ -90,7 +90,7 @@ def test_what_is_built_and_what_it_is_built_of_stay(aged: AgedTables, beside: Ag
     written = {name: data_files(aged.settings, name) for name in FOLDERS}
     age(aged, LONG)
     found = maintain(installed(aged.settings), aged.now)
-    assert found.pinned == {made.pinned: "rebuild 2 is built of it"}
+    assert found.pinned == {made.pinned: "rebuild 2 is built from it"}
     assert {name: data_files(aged.settings, name) for name in FOLDERS} == written
     beside.require_readable()
     beside.build()

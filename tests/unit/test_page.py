@@ -226,7 +226,7 @@ def test_an_action_waits_no_longer_for_a_lock_than_a_page_does(
 def test_what_is_not_known_of_a_partition_is_not_called_safe(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    why = "not known: retention.bytes applies, but the partition's size is unknown"
+    why = "unknown: retention.bytes applies, but the partition's size is unknown"
     row = LagRow("g", "t", 0, 0, 5, 5, 1.0, None, why)
     monkeypatch.setattr(measure, "measure", lambda *_, **__: Lag([row]))
     with page_client(at, monkeypatch) as page:

@@ -148,7 +148,7 @@ def test_a_broker_that_does_not_know_the_request_says_nothing() -> None:
 
 @pytest.mark.parametrize("other", [b"", b"\0\0\0\x01\0", b"HTTP/1.1 400 Bad Request\r\n"])
 def test_what_is_no_answer_of_kafka_is_an_error(other: bytes) -> None:
-    with pytest.raises(OSError, match="expected an answer of Kafka"):
+    with pytest.raises(OSError, match="expected an answer from Kafka"):
         metadata_level(other)
 
 

@@ -91,7 +91,7 @@ def test_what_a_snapshot_would_lose_is_named_at_once(settings: Settings) -> None
         require_plausible(installed(settings), last, made, CompactionRequest())
     without = {**last.tables, EXCHANGES.name: overwrite(settings, EXCHANGES, [])}
     moved = replace(last, number=2, counts=Counts(40, 1, 3), tables=without)
-    cause = r"Not in 'US' any more: 'NASDAQ'; look at their last records in exchanges\. If"
+    cause = r"No longer in 'US': 'NASDAQ'; check their last records in exchanges\. If"
     said = rf"snapshot 2: holders fall from 20 to 1, .* is changed\. {cause}"
     with pytest.raises(CollapseError, match=said):
         require_plausible(installed(settings), last, moved, CompactionRequest())
@@ -102,9 +102,12 @@ def test_what_a_snapshot_would_lose_is_named_at_once(settings: Settings) -> None
 @pytest.mark.parametrize(
     ("country", "said"),
     [
-        ("us", r"'us': no exchange has it: did you mean US\? .* GB, US, and snapshot 1 is of 'US'"),
+        (
+            "us",
+            r"'us': no exchange has it: did you mean US\? .* GB, US, and snapshot 1 is for 'US'",
+        ),
         ("UK", r"'UK': no exchange has it\. Their countries are GB, US, and"),
-        ("GB", r"'GB': snapshot 1 is of 'US'\. .*`shardpost rebuild .* --country-changed applies"),
+        ("GB", r"'GB': snapshot 1 is for 'US'\. .*`shardpost rebuild .* --country-changed applies"),
     ],
 )
 def test_another_country_than_the_last_is_refused_with_the_ways_on(
@@ -130,7 +133,7 @@ def test_the_country_of_the_last_snapshot_counts_whether_or_not_an_exchange_has_
         installed(settings).tables, last, "DE"
     )  # swapped to FR, and not set otherwise since
     plausibility.require_country(installed(settings).tables, last, "FR")
-    with pytest.raises(UsageError, match="'GB': snapshot 1 is of 'FR'"):
+    with pytest.raises(UsageError, match="'GB': snapshot 1 is for 'FR'"):
         plausibility.require_country(installed(settings).tables, last, "GB")
 
 

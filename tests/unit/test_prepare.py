@@ -70,7 +70,7 @@ def test_another_country_than_that_of_the_snapshot_is_refused_unless_it_is_meant
 ) -> None:
     look(at, EARLY)
     of_none = at.model_copy(update={"country": "us"})
-    with pytest.raises(UsageError, match=r"'us': snapshot 1 is of 'US'\. Correct SHARDPOST_COUNT"):
+    with pytest.raises(UsageError, match=r"'us': snapshot 1 is for 'US'\. Correct SHARDPOST_COUNT"):
         prepared(of_none, "--early", *mode, now=EARLY)
     meant = replace(request("--early", *mode, now=EARLY), country_changed=True)
     changed = installed(of_none)

@@ -76,7 +76,7 @@ def test_with_nothing_new_the_country_that_is_set_now_is_noted(kafka: MemoryKafk
     snapshots.update_looked_at(installed(kafka.settings).tables, swapped)
     assert submit(installed(kafka.settings), COMPACT_POSITIONS)[0] == 0
     british = kafka.settings.model_copy(update={"country": "GB"})
-    with pytest.raises(UsageError, match="'GB': snapshot 1 is of 'US'"):
+    with pytest.raises(UsageError, match="'GB': snapshot 1 is for 'US'"):
         plausibility.require_country(
             installed(british).tables, snapshots.current(installed(british).tables), "GB"
         )

@@ -397,7 +397,7 @@ def test_what_another_program_committed_is_no_publication(metadata: str) -> None
         ({1: "one"}, THERE, "snapshot 2 was published, but is not in these tables"),
         (RUNS | {2: "other"}, THERE, "snapshot 2 was published, but is not in these tables"),
         (RUNS, PartitionMark(11, 20), "the records from 10 to 10 were deleted"),
-        (RUNS, PartitionMark(10, 19), "it ends at 19, and ended at 20"),
+        (RUNS, PartitionMark(10, 19), "it ends at offset 19, but ended at 20 before"),
     ],
 )
 def test_what_is_wrong_is_told(runs: dict[int, str], now: PartitionMark, wrong: str | None) -> None:

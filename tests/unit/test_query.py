@@ -321,7 +321,7 @@ def test_the_snapshots_are_those_that_can_be_asked_and_those_that_leave_are_name
         tables.snapshot(1, settings)
     shown = CommandLineHere(settings.environ())("snapshots").splitlines()
     assert [line.split()[:2] for line in shown[1:-1]] == [[str(number), "US"] for number in found]
-    assert shown[-1].startswith("no longer kept in a day: 3; of two hours all are kept, ")
+    assert shown[-1].startswith("no longer kept in a day: 3; all are kept for two hours, ")
 
 
 def test_a_time_without_a_zone_is_refused(with_rejected: Settings) -> None:

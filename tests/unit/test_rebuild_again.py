@@ -388,7 +388,7 @@ def test_a_rollback_confirms_no_country_that_was_set_after_the_swap(kafka: Memor
     drop.drop(installed(british), "me", "a test")
     last = snapshots.current(installed(british).tables)
     assert last.country == "US"
-    with pytest.raises(UsageError, match="'GB': snapshot 4 is of 'US'"):
+    with pytest.raises(UsageError, match="'GB': snapshot 4 is for 'US'"):
         plausibility.require_country(installed(british).tables, last, british.country)
     plausibility.require_country(installed(kafka.settings).tables, last, "US")
 

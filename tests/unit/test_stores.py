@@ -86,7 +86,7 @@ def test_a_store_that_was_cut_off_is_refused(kafka: MemoryKafka) -> None:
     check(kafka)
     log = kafka.broker.log(TopicPartition(STORE, 0))
     log.end, log.entries = 2, log.entries[:2]
-    assert "partition 0: it ends at 2, and ended at 3" in refused(kafka)
+    assert "partition 0: it ends at offset 2, but ended at 3 before" in refused(kafka)
 
 
 def test_a_store_that_grows_while_another_process_looks_is_whole_and_stays_known(
@@ -121,7 +121,7 @@ def test_a_store_that_was_given_more_partitions_is_refused(kafka: MemoryKafka) -
     check(kafka)
     logs = kafka.broker.topics[STORE].logs
     logs.append(type(logs[0])())
-    assert "it has 3 partitions, and had 2" in refused(kafka)
+    assert "it has 3 partitions, but had 2 before" in refused(kafka)
 
 
 @pytest.mark.parametrize("store", ["dead-letters", "parking-lot", "run-commands"])

@@ -306,4 +306,4 @@ def test_uncertain_keys_are_refused_by_name_and_the_rest_counted() -> None:
     said = str(refused.value)
     assert "a record: clients: 'a\\nb'; positions: k0, k1, k2, k3" in said
     assert "k9 and 2 more. The inputs were last read at 2026-11-20 12:00 UTC, 3 d ago" in said
-    assert "nothing was changed. Write new records of these keys and compact again, or run" in said
+    assert "nothing was changed. Write new records for these keys and compact again, or run" in said

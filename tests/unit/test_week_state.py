@@ -228,7 +228,7 @@ def test_a_ledger_that_ends_before_its_last_record_is_refused(kafka: MemoryKafka
     run(kafka.settings)
     log = kafka.broker.log(TopicPartition(LEDGER, 0))
     log.end, log.entries = 2, log.entries[:2]
-    assert "partition 0: it ends at 2, and ended at 6" in refused(kafka.settings)
+    assert "partition 0: it ends at offset 2, but ended at 6 before" in refused(kafka.settings)
 
 
 def test_a_frozen_week_whose_marks_are_gone_is_refused_until_a_person_accepts_its_ledger(

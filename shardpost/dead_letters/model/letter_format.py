@@ -168,7 +168,7 @@ DEAD_LETTERS = Table(
         "id": "name; base64 if not plain text",
         "state": "`waiting`, `retried`, `parked`, `redriven`, `discarded`",
         "attempt": "that failed; 0 if missing; null for a tombstone written by hand",
-        "at": "of the record: in `dead-letters` the broker's",
+        "at": "the record's; in `dead-letters` by the broker's clock",
         "origin_topic": "null, like the columns up to `jitter`, for `retried`, `redriven`,"
         " `discarded`",
         "origin_key": "null if none",

@@ -207,7 +207,7 @@ def require_certain(uncertain: Mapping[str, NamedKeys], last: LastRead, now: dat
             f" undecodable records, after offsets without a record: {named}. {last.text(now)};"
             " after min.compaction.lag.ms Kafka deletes a record, even a tombstone, once a later"
             " record of its key exists, even an undecodable one. Holders could be wrong, so"
-            " nothing was changed. Write new records of these keys and compact again, or run"
+            " nothing was changed. Write new records for these keys and compact again, or run"
             f" {RECONCILE}, which leaves these keys unchanged and names them (docs/compaction.md)"
         )
 

@@ -178,7 +178,7 @@ class Follower:
         if error.exit_code != COULD_NOT or self._failures >= MOST_FAILURES:
             raise error
         pause = min(LONGEST_PAUSE, 2.0**self._failures)
-        log.warning("turn failed, the next one in %g s: %s", pause, error)
+        log.warning("turn failed, the next turn in %g s: %s", pause, error)
         return pause
 
     def _pause(self, until: float, *, is_idle: bool) -> str | None:

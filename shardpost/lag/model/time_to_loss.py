@@ -172,7 +172,7 @@ def _by_compaction(partition: Partition, unread: Unread, now_ms: int) -> Loss | 
         what = f"there is an unread tombstone at offset {found.offset}"
     kept = f"{what}, and min.compaction.lag.ms + delete.retention.ms is {retention.tombstones_ms}"
     if found is None or found.timestamp < 0:
-        return Loss(now_ms, f"{kept}, and its time is not known")
+        return Loss(now_ms, f"{kept}, and its timestamp is unknown")
     return Loss(found.timestamp + retention.tombstones_ms, kept)
 
 
@@ -269,12 +269,12 @@ def _why_nothing(partition: Partition, unread: Unread) -> str:
     if unread.first is None:
         if unread.is_exact:
             return "no unread records"
-        return "not known: the unread records could not be read"
+        return "unknown: the unread records could not be read"
     retention = partition.retention
     if retention.compaction.is_compacted:
         return "nothing unread can be lost: compacted, and no unread tombstone"
     if retention.size is not None and partition.size is None:
-        return "not known: retention.bytes applies, but the partition's size is unknown"
+        return "unknown: retention.bytes applies, but the partition's size is unknown"
     if retention.size is not None:
         return "nothing unread can be lost: retention.bytes is not reached as the partition grows"
     return "nothing unread can be lost: no retention"

@@ -39,7 +39,7 @@ class TopicsContract:
             require_same_topics(installed(cluster.settings).kafka, before, advice="Do this.")
         assert str(refused.value) == (
             f"topic {topic.topic}: expected the id {before[topic.topic]}, found"
-            f" {after[topic.topic]}: it was deleted and recreated, or is that of another cluster."
+            f" {after[topic.topic]}: it was deleted and recreated, or belongs to another cluster."
             " Do this."
         )
 
