@@ -111,7 +111,9 @@ def _require_same_origin(request: Request) -> None:
     if origin is not None and site is None:
         is_foreign = urlsplit(origin).netloc != request.headers.get("host")
     if is_foreign:
-        raise HTTPException(403, f"expected a form of this site, found one of {origin or site}")
+        raise HTTPException(
+            403, f"expected a form from this site, found a form from {origin or site}"
+        )
 
 
 def sealed(user: str, text: str) -> str:

@@ -28,7 +28,7 @@ from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Reas
 router = APIRouter(prefix="/alerts", dependencies=[sees(KAFKA)])
 COLUMNS = ("alert", "severity", "since", "ended", "last sent", "silenced until", "found")
 LONGEST_NAME = 100
-NOTHING = "Nothing is firing, by the last look of the DAG watch_kafka."
+NOTHING = "Nothing is firing, as of the last run of the DAG watch_kafka."
 # Titles of rules whose names do not say it.
 TITLES = {
     "time-to-loss": "Records will be deleted unread",
@@ -153,7 +153,7 @@ def alert(visit: CurrentRequest, key: str) -> Response:
     """Show one alert, what to do, who was notified, and what silences it."""
     found = next((one for one in firing(visit) if one.condition.name == key), None)
     if found is None:
-        raise NotFoundError(f"no alert {key} is firing: it ended, or never was")
+        raise NotFoundError(f"no alert {key} is firing: it has ended, or never fired")
     told = [(name, told.at, str(told.severity)) for name, told in sorted(found.told.items())]
     listing = Listing(("channel", "last sent", "severity"), told, "Nobody was notified yet.")
     return visit.answer(

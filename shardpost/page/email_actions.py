@@ -53,7 +53,7 @@ def resolve(
 ) -> Response:
     """Record of clients whose delivery is unknown that they got the mail, or did not."""
     if not client:
-        raise UsageError("client: expected at least one that is ticked, found none")
+        raise UsageError("client: expected at least one selected client, found none")
     clients = tuple(dict.fromkeys(map(unpacked, client)))
     decided = Resolution(IsoWeek.parse(week), clients, Outcome(outcome), visit.name, why, visit.now)
     shards = week_decisions.resolve(visit.installation, decided)
@@ -149,11 +149,11 @@ def pause(visit: CurrentRequest, week: Annotated[str, Form()], why: Reason) -> R
 def resume(visit: CurrentRequest, week: Annotated[str, Form()], why: Reason) -> Response:
     """Let runs mail a week again that was paused."""
     week_decisions.resume(visit.installation, IsoWeek.parse(week), visit.name, why, visit.now)
-    said = f"{week} is resumed: a run mails who is not mailed yet"
+    said = f"{week} is resumed: start a run to mail the remaining clients"
     return visit.back_to("emails/start", said, week=week)
 
 
-NONE_MADE = "No dry run of this week is kept. One can be started below; it sends nothing."
+NONE_MADE = "No dry run of this week is stored. You can start one below; it sends nothing."
 
 
 @router.get("/lists")

@@ -37,8 +37,8 @@ from shardpost.weekly_email.week_status import (
 router = APIRouter(prefix="/emails", dependencies=[sees(EMAILS)])
 
 NO_WEEK = (
-    "No week was mailed yet. The DAG weekly_email mails each week on Monday; below, one can be"
-    " started now."
+    "No week was mailed yet. The DAG weekly_email mails each week on Monday; you can start "
+    "one below."
 )
 WEEK_COLUMNS = (
     *("week", "state", *STATES, "recipients"),
@@ -91,7 +91,7 @@ def _week_row(visit: PageRequest, known: KnownWeek, counts: Mapping[str, int]) -
     if known.closed is not None:
         note = f"closed {known.closed.closed_at:%Y-%m-%d}"
     elif frozen is None:
-        note = "begun early, not frozen"
+        note = "started early, not frozen"
     elif frozen.audience_erased_at is not None:
         note = f"audience erased {frozen.audience_erased_at:%Y-%m-%d}"
     of_row = (

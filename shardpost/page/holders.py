@@ -43,9 +43,11 @@ from shardpost.wording import json_text
 
 router = APIRouter(prefix="/holders", dependencies=[sees(POSITIONS)])
 
-NOBODY = "Nobody holds any. `shardpost compact`, or the DAG compact_positions, reads new positions."
+NOBODY = (
+    "No client holds any. `shardpost compact`, or the DAG compact_positions, reads new positions."
+)
 NO_MATCH = "No client matches: clear a filter."
-NO_CHANGE = "No record gave it a position."
+NO_CHANGE = "No record gave this client a position."
 # Positions that stand in the row of a client.
 LISTED_POSITIONS = 5
 # Of clients that had more positions, the records are replayed of so many positions at a time.
@@ -170,7 +172,7 @@ def history(visit: CurrentRequest, page: PageNumber = 1) -> Response:
         for one in reversed(found)
         for number in (one["snapshot"],)
     ]
-    columns = ("snapshot", "committed", "open positions", "holders", "held", "rejected in all")
+    columns = ("snapshot", "committed", "open positions", "holders", "held", "rejected so far")
     shown = found[:: -(len(found) // CHART_POINTS + 1)]
     lines = {
         name: [(one["committed_at"], one[key]) for one in shown]

@@ -35,13 +35,11 @@ from shardpost.wording import counted
 
 router = APIRouter(prefix="/letters", dependencies=[sees(LETTERS)])
 NONE_AT_ALL = (
-    "No dead letters: nothing waits, is parked, or was resolved in the last 7 days. What a consumer"
-    " cannot process comes here, and the DAG sweep_dead_letters deals with it every five minutes."
+    "No dead letters are waiting or parked, and none was resolved in the last 7 days. "
+    "Records that a consumer cannot process arrive here; the DAG sweep_dead_letters handles them "
+    "every five minutes."
 )
-NO_MATCH = (
-    "No letter matches. Those that were resolved more than 7 days ago are listed only with a time"
-    " in Since."
-)
+NO_MATCH = "No letter matches. To list letters that were resolved more than 7 days ago, set Since."
 LONGEST_ERROR = 160
 # Of a value so much can be edited in a form.
 EDITED_BYTES = 100_000
@@ -154,7 +152,7 @@ def selected(
 ) -> Response:
     """Lead to the plan of a decision about the letters that are ticked in the list."""
     if not letter:
-        raise UsageError("letter: expected at least one that is ticked, found none")
+        raise UsageError("letter: expected at least one selected letter, found none")
     return RedirectResponse(visit.url("letters/plan", do=do, ids="\n".join(letter)), 303)
 
 
@@ -176,9 +174,7 @@ def _found(visit: PageRequest, asked: Wanted) -> tuple[ListedLetters, dict[str, 
 def _warnings(visit: PageRequest, unread: int) -> list[str]:
     said = []
     if unread:
-        said.append(
-            f"not among these yet: {counted(unread, 'record')} of the topics, for the next sweep"
-        )
+        said.append(f"not included yet: {counted(unread, 'record')}, which the next sweep reads")
     try:
         inspect_stores(visit.installation, "dead-letters", "parking-lot")
         hidden = not_visible(visit.installation.kafka)

@@ -155,13 +155,13 @@ def _needs(visit: PageRequest, known: Known) -> Iterator[Need]:
     if runs and conflicts:
         text = f"{counted(conflicts, 'request')} did not run: another payload was active"
         see = Link("Run requests", visit.url("runs"))
-        yield Need(Severity.DRIFT, "conflicts of run requests", text, runs.at, see)
+        yield Need(Severity.DRIFT, "run request conflicts", text, runs.at, see)
 
 
 def _of_kafka(visit: PageRequest) -> Iterator[Need]:
     kafka = visit.installation.kafka
     if why := kafka.why_nobody_listens(LISTEN_SECONDS):
-        text = f"{kafka.bootstrap} does not answer: {why}; `shardpost doctor` says more"
+        text = f"{kafka.bootstrap} does not answer: {why}; `shardpost doctor` shows more"
         yield Need(Severity.RISK, "kafka", text, None, Link("Topics", visit.url("topics")))
 
 
@@ -172,8 +172,8 @@ def _of_watch(visit: PageRequest, known: Known) -> Iterator[Need]:
     if known.snapshot is None and at is None:
         return
     if at is None or visit.now - at > most:
-        ago = f"has not looked for {duration_text(visit.now - at)}" if at else "has not looked yet"
-        text = f"the DAG {dag} {ago}: no alert says what is wrong since; expected every run to end"
+        ago = f"has not run for {duration_text(visit.now - at)}" if at else "has not run yet"
+        text = f"the DAG {dag} {ago}: no alerts since then; expected each run to finish"
         yield Need(Severity.RISK, "watch", text, at, Link(dag, visit.airflow_url("dags", dag)))
 
 
@@ -195,7 +195,7 @@ def _cards(visit: PageRequest, known: Known) -> Iterator[Card]:
 
 def _snapshot_card(visit: PageRequest, newest: Snapshot | None) -> Card:
     if newest is None:
-        return Card("Snapshot", "none", "nothing is compacted yet", visit.url("tables/snapshots"))
+        return Card("Snapshot", "none", "no snapshot yet", visit.url("tables/snapshots"))
     known, counts = newest.as_known(visit.now), newest.counts
     age = "age unknown"
     if known.looked_at != NEVER:
@@ -212,7 +212,7 @@ def _lag_card(visit: PageRequest, last: "LastValues") -> Card:
         (value, f"{labels['group']} in {labels['topic']}")
         for labels, value in last.of("least_time_to_loss_seconds")
     ]
-    seconds, where = min(left, default=(None, "no reader is behind what Kafka deletes"))
+    seconds, where = min(left, default=(None, "no unread records are at risk"))
     if seconds is not None and last.at is not None:
         where = f"{where}, from about {last.at + timedelta(seconds=seconds):%Y-%m-%d %H:%M} UTC on"
         seconds = max(0.0, seconds - (visit.now - last.at).total_seconds())
@@ -247,12 +247,12 @@ def _runs_card(visit: PageRequest, last: "LastValues") -> Card:
         oldest += (visit.now - last.at).total_seconds()
     more = f"oldest for {duration_text(oldest)}" if oldest is not None else "all keys are free"
     count = int(sum(states.values()))
-    return Card("Run keys at work", f"{count:,}", more, visit.url("runs"), last.at)
+    return Card("Active run keys", f"{count:,}", more, visit.url("runs"), last.at)
 
 
 def _sizes_card(visit: PageRequest, last: "LastValues") -> Card:
     sizes, free = last.by_label("table_bytes", "table"), last.one("disk_free_bytes")
     more = counted(len(sizes), "table")
     if free is not None:
-        more = f"{more}; {in_bytes(free)} of disk are free"
+        more = f"{more}; {in_bytes(free)} of disk space free"
     return Card("Tables", in_bytes(sum(sizes.values())), more, visit.url("tables"), last.at)

@@ -161,20 +161,20 @@ def _found(visit: PageRequest, topic: OwnTopic, at: Coordinates) -> tuple[Found,
         if found.record is not None:
             return found, []
         if at.offset < bounds.low:
-            why = f"Kafka has deleted {at}: the first offset that it keeps there is {bounds.low}"
+            why = f"Kafka has deleted {at}: the first offset kept is {bounds.low}"
         elif at.offset >= bounds.high:
-            why = f"there is no {at} yet: the next offset that is written there is {bounds.high}"
+            why = f"there is no {at} yet: the next offset is {bounds.high}"
         else:
             why = (
-                f"Kafka has no record {at}: it was compacted away, since a later one has its key,"
-                " or it is the mark by which a transaction ended"
+                f"Kafka has no record {at}: it was compacted away, since a later record has its "
+                "key, or it is a transaction marker"
             )
         notes = [why]
     except ShardpostError as error:
         notes = [str(error)]
     kept = _kept(visit, topic, at, notes)
     if kept is not None:
-        notes.append("this is what Shardpost's history keeps of it, without its headers")
+        notes.append("this is the copy in Shardpost's history, without its headers")
     return record_pages.Found(kept, None), notes
 
 

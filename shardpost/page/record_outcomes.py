@@ -154,7 +154,7 @@ def outcomes_of(
     try:
         return tell(visit, topic, records), None
     except ShardpostError as error:
-        return {}, f"what became of these records is not known: {error}"
+        return {}, f"the outcomes of these records are unknown: {error}"
 
 
 def _of_inputs(
@@ -208,7 +208,7 @@ def _lives(visit: PageRequest, names: Mapping[Coordinates, str]) -> Outcomes:
     for at, name in names.items():
         step = found.get(name)
         if step is None:
-            outcomes[at] = RecordOutcome("no letter by now")
+            outcomes[at] = RecordOutcome("no letter any more")
             continue
         text, link = f"its letter is {step.state} now", letter_link(visit, name, "the letter")
         tag = ("warn", str(step.state)) if step.state in OPEN else ()

@@ -150,8 +150,8 @@ def _shown(visit: PageRequest, topic: OwnTopic, asked: Question) -> Shown:
         ends = {n: own.end(committed=asked.committed) for n, own in bounds.items()}
         left = sum(max(0, ends[number] - first) for number, first in places.items())
         notes.append(
-            f"the time for one page was over after {read:,} of {left:,} offsets: the next page goes"
-            " on from there"
+            f"the time limit was reached after {read:,} of {left:,} offsets: the next page"
+            " continues from there"
         )
     if asked.committed:
         notes += _open_transactions(visit, topic, bounds)
@@ -193,7 +193,7 @@ def _places(
         return _parsed_places(asked.at, bounds)
     if asked.offset is not None:
         if not any(own.low <= asked.offset < own.high for own in bounds.values()):
-            notes.append(f"offset {asked.offset} is out of range: what Kafka keeps is below")
+            notes.append(f"offset {asked.offset} is out of range: Kafka's range is shown below")
         return record_pages.from_offset(bounds, asked.offset)
     if asked.since is not None:
         return record_pages.from_time(visit.installation.kafka, asked.topic, bounds, asked.since)
@@ -205,7 +205,7 @@ def _places(
 
 def _parsed_places(text: str, bounds: Mapping[int, Bounds]) -> dict[int, int]:
     if not _PLACES.fullmatch(text):
-        raise UsageError("at: expected partition:offset, as the link to the next page has them")
+        raise UsageError("at: expected partition:offset, as in the link to the next page")
     pairs = (pair.split(":") for pair in text.split(","))
     known = {int(number): int(offset) for number, offset in pairs if int(number) in bounds}
     # Of a partition that was added since, from its beginning.

@@ -142,7 +142,7 @@ def edit(
 def apply(visit: CurrentRequest, applied: Annotated[Applied, Form()]) -> Response:
     """Carry a decision out, and show how far it has come."""
     if applied.plan.up_to is None:
-        raise UsageError("expected what the plan has shown, found none: open the plan again")
+        raise UsageError("expected the plan that was shown, found none: open the plan again")
     value = None if applied.value is None else _bytes_of(applied.value)
     redrive = _redrive(visit, applied.plan, value, applied.why, is_patient=True)
     start(redrive, applied.plan.query(), ANSWER_SECONDS)
@@ -169,7 +169,9 @@ def _redrive(
     filters = chosen.filters()
     if value is not None:
         if len(filters.ids or ()) != 1 or chosen.do == "discard":
-            raise UsageError("value: expected one letter that is redriven, found another choice")
+            raise UsageError(
+                "value: expected exactly one letter to redrive, found another selection"
+            )
         require_fitting(value, "value")
     request = RedriveRequest(
         filters, chosen.do == "redrive", visit.name, why, visit.now, chosen.again, value

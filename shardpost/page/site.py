@@ -140,7 +140,7 @@ def in_words(status: int, detail: str, path: str) -> str:
     if status == HTTPStatus.NOT_FOUND:
         return f"there is no page {path}"
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
-        return "there is nothing to see at this address, which takes a form"
+        return "this address has no page: it only accepts forms"
     return detail
 
 

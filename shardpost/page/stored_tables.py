@@ -27,7 +27,7 @@ router = APIRouter(prefix="/tables", dependencies=[sees(TABLES)])
 SIZES = ("table", "rows", "files", "bytes", "log bytes", "versions", "kept for")
 SNAPSHOTS = (
     *("snapshot", "committed", "up to date at", "country"),
-    *("positions", "holders", "rejected", "records read", "leaves within a day"),
+    *("positions", "holders", "rejected", "records read", "expires within a day"),
 )
 NO_TABLE = "No table yet: run the DAG compact_positions."
 MOST_LINES = 6
@@ -198,8 +198,8 @@ def _started(visit: PageRequest, params: dict[str, Any], why: str) -> Response:
     """Start a run of the DAG, unless one is at work; it needs a JVM, which no page starts."""
     if run := access.unfinished_run(REBUILDS):
         raise UsageError(
-            f"{run}, a run of the DAG {REBUILDS}, has not ended: answer it under Required"
-            " Actions, or wait for its end; nothing was started"
+            f"{run}, a run of the DAG {REBUILDS}, has not ended: answer it under Required "
+            "Actions, or wait until it ends; nothing was started"
         )
     started = access.start_run(visit.name, REBUILDS, params, why)
     return visit.back_to("tables/rebuilds", f"started: {started} of the DAG {REBUILDS}")

@@ -21,8 +21,8 @@ router = APIRouter(prefix="/topics", dependencies=[sees(KAFKA)])
 FINDINGS = ("severity", "topic", "setting", "found", "expected", "why", "fix", "more")
 READERS = ("group", "topic", "records behind", "time behind", "time to loss")
 PARTITIONS = ("partition", "committed", "end", "records behind", "time behind", "time to loss")
-NOTHING_FOUND = "Nothing found: all is as declared."
-NO_READER = "No reader has committed an offset, by the last look of the DAG watch_kafka."
+NOTHING_FOUND = "No findings: all is as declared."
+NO_READER = "No reader has committed an offset, as of the last run of the DAG watch_kafka."
 LAG = "lag"
 
 
@@ -126,7 +126,7 @@ def lag(
         except ShardpostError as error:
             problems = [str(error)]
     elif last is None:
-        problems = [f"group {group} had no offsets in topic {topic} at the last look"]
+        problems = [f"group {group} had no offsets in topic {topic} at the last check"]
     empty = "The group has committed no offset there."
     listing = Listing((*PARTITIONS, "why"), [_partition_row(one, visit) for one in rows], empty)
     return visit.answer(
@@ -147,7 +147,9 @@ def lag(
 def look(visit: CurrentRequest, back: Annotated[Literal["", "topics"], Form()] = "") -> Response:
     """Have the DAG watch_kafka look now, unless it is looking."""
     run = access.unfinished_run(KAFKA) or access.start_run(visit.name, KAFKA, {}, "look now")
-    return visit.back_to(back, f"{run} of {KAFKA} looks: once it has ended, it is here")
+    return visit.back_to(
+        back, f"{run} of {KAFKA} is measuring: its results appear here when it ends"
+    )
 
 
 def _last(visit: PageRequest, group: str, topic: str) -> dict[str, Any] | None:

@@ -174,5 +174,5 @@ def test_what_does_not_exist_is_not_found_and_leads_on(
             assert 'href="/shardpost/">Overview' in found
             assert "Try again" not in found
         assert "there is no page /shardpost/tables/nope" in page.get("tables/nope", 404)
-        assert "which takes a form" in page.get("alerts/silence", 405)
+        assert "it only accepts forms" in page.get("alerts/silence", 405)
         assert "Try again" in page.get("holders", 503)

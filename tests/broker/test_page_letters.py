@@ -157,7 +157,7 @@ def test_a_plan_changes_nothing_and_is_carried_out_with_the_users_name(
     assert page.get("letters/list", state="parked").count('name="letter"') == 1
     selected = page.get("letters/selected", letter=[(left or b"").decode(), "no"], do="discard")
     assert "<strong>1</strong> letter would be discarded, 1 refused" in selected
-    assert "at least one that is ticked" in page.get("letters/selected", 400)
+    assert "at least one selected letter" in page.get("letters/selected", 400)
     ids = f"{(left or b'').decode()}\r\nnobody"
     one = page.json("letters/plan", do="discard", ids=ids)
     assert (one["letters"], one["refused"]) == (1, 1)
@@ -337,7 +337,7 @@ def test_without_letters_or_topics_it_says_what_to_do(
     ready: Settings, settings: Settings, monkeypatch: pytest.MonkeyPatch, page: PageClient
 ) -> None:
     assert "No dead letters" in page.get("letters")
-    assert "None was requested" in page.get("letters/run")
+    assert "No redrive or discard was requested" in page.get("letters/run")
     assert "No parked letter is selected" in page.get("letters/plan")
     nowhere = ready.model_copy(update={"topics": ready.topics | {"dead-letters": "nowhere"}})
     with page_client(nowhere, monkeypatch) as other:

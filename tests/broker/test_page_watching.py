@@ -123,7 +123,7 @@ def test_the_overview_has_what_needs_a_person_worst_first_also_where_kafka_is_aw
         assert [(one["severity"], one["what"]) for one in found["needs"]] == [
             ("loss", "data-lost:readers positions"),
             *(("risk", what) for what in ("watch", "emails-unknown:2026-W47", "kafka")),
-            ("drift", "conflicts of run requests"),
+            ("drift", "run request conflicts"),
         ]
         assert found["needs"][0]["see"] == "/shardpost/topics/lag?group=readers&topic=positions"
         cards = {one["title"]: one["value"] for one in found["cards"]}
@@ -132,7 +132,7 @@ def test_the_overview_has_what_needs_a_person_worst_first_also_where_kafka_is_aw
             "Time to loss": "2 h",
             "Weekly e-mails": "7 of 8 sent",
             "Dead letters": "3",
-            "Run keys at work": "2",
+            "Active run keys": "2",
             "Tables": "2.0 MB",
             "Alerts": "2",
         }
@@ -145,7 +145,7 @@ def test_the_overview_has_what_needs_a_person_worst_first_also_where_kafka_is_aw
         assert "127.0.0.1:1" in topics
         assert "readers" in topics
         unknown = page.get("topics/lag", group="nope", topic="positions")
-        assert "group nope had no offsets in topic positions at the last look" in unknown
+        assert "group nope had no offsets in topic positions at the last check" in unknown
         assert "as of" not in unknown
         reader = page.get("topics/lag", group="readers", topic="positions", now=1)
         assert "data-figure" in reader

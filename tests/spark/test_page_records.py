@@ -166,7 +166,7 @@ def test_pages_have_each_record_once_from_an_offset_a_time_or_a_key_on(
     late = page.json("records", topic=topic, offset=0)
     assert late["records"] == []
     assert late["next"] == "0:0,1:0,2:0,3:0"
-    assert "the time for one page was over" in late["notes"][0]
+    assert "the time limit was reached" in late["notes"][0]
 
 
 def test_what_is_not_committed_is_shown_to_who_asks_for_it(
@@ -270,4 +270,4 @@ def test_a_missing_topic_and_an_unreachable_kafka_are_told(
         partition, offset = sent["second"]
         place: dict[str, Any] = {"partition": partition, "offset": offset}
         kept = page.get("records/record", topic=story.topic("positions"), **place)
-        assert "this is what Shardpost's history keeps of it" in kept
+        assert "this is the copy in Shardpost's history" in kept

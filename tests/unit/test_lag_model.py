@@ -126,7 +126,7 @@ def test_a_record_before_the_reader_is_the_bound_where_its_next_was_not_read() -
 def test_what_could_not_be_read_is_said() -> None:
     found = row(WEEK)
     assert (found.records_behind, found.seconds_behind, found.seconds_to_loss) == (10, None, None)
-    assert found.reason == "unknown: the unread records could not be read"
+    assert found.reason == "not known: the unread records could not be read"
 
 
 BOTH = {"cleanup.policy": "compact,delete"}

@@ -322,7 +322,7 @@ def test_the_snapshot_of_a_frozen_week_is_read_and_stays_while_somebody_may_read
     assert 1 in aged.require_all_kept()
     given = tables.snapshot(1, strict)
     assert aged.view(given) == aged.expected[1]
-    with pytest.raises(ShardpostError, match=r"snapshot 2 .* that are: 1 and "):
+    with pytest.raises(ShardpostError, match=r"snapshot 2 .* nearest kept snapshots: 1 and "):
         tables.snapshot(2, strict)
     erased_at = aged.now
     FrozenWeeks(installed(strict).tables).mark_erased(IsoWeek(2026, 1), erased_at)

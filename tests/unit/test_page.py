@@ -226,7 +226,7 @@ def test_an_action_waits_no_longer_for_a_lock_than_a_page_does(
 def test_what_is_not_known_of_a_partition_is_not_called_safe(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    why = "unknown: retention.bytes applies, but the partition's size is unknown"
+    why = "not known: retention.bytes applies, but the partition's size is unknown"
     row = LagRow("g", "t", 0, 0, 5, 5, 1.0, None, why)
     monkeypatch.setattr(measure, "measure", lambda *_, **__: Lag([row]))
     with page_client(at, monkeypatch) as page:
@@ -399,7 +399,9 @@ def test_numbers_of_the_watch_have_their_age_and_who_may_has_it_look_now(
         for path in ("", "topics"):
             assert ">14 min ago</time>" in page.get(path)
         for path in ("topics", ""):
-            assert "run1 of watch_kafka looks: once it has ended" in page.send(path, "topics/look")
+            assert "run1 of watch_kafka is measuring: its results appear" in page.send(
+                path, "topics/look"
+            )
     assert started == [("anna", "watch_kafka")]
     with page_client(at, monkeypatch, role="viewer") as page:
         for path in ("", "topics"):

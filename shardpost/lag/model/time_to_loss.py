@@ -269,12 +269,12 @@ def _why_nothing(partition: Partition, unread: Unread) -> str:
     if unread.first is None:
         if unread.is_exact:
             return "no unread records"
-        return "unknown: the unread records could not be read"
+        return "not known: the unread records could not be read"
     retention = partition.retention
     if retention.compaction.is_compacted:
         return "nothing unread can be lost: compacted, and no unread tombstone"
     if retention.size is not None and partition.size is None:
-        return "unknown: retention.bytes applies, but the partition's size is unknown"
+        return "not known: retention.bytes applies, but the partition's size is unknown"
     if retention.size is not None:
         return "nothing unread can be lost: retention.bytes is not reached as the partition grows"
     return "nothing unread can be lost: no retention"
