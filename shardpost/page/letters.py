@@ -283,8 +283,8 @@ def _retries(visit: PageRequest, found: LetterDetails) -> Listing:
         )
         for retry in found.retries
     ]
-    empty = "Kafka has no retry of it: it was not retried yet, or long ago."
-    return Listing(("sent", "attempt", "record", "value", "what became of it"), rows, empty)
+    empty = "Kafka has no retry of this letter: it was not retried yet, or long ago."
+    return Listing(("sent", "attempt", "record", "value", "its outcome"), rows, empty)
 
 
 def _edited(value: bytes | None) -> str | None:
