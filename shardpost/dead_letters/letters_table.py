@@ -44,7 +44,7 @@ KEEP_DAYS = 7
 
 STEP = (
     'id, state, attempt, at, topic, "partition", "offset", origin_topic, error, fingerprint,'
-    " delayed_from, jitter, generation, key, origin_key"
+    " delayed_from, jitter, generation, key, origin_partition, origin_offset, origin_key"
 )
 # Its place in the order of a letter's life, like Step.order without the offset.
 STAGE = "attempt * 3 + CASE state WHEN 'waiting' THEN 0 WHEN 'retried' THEN 1 ELSE 2 END"
@@ -63,12 +63,12 @@ InTasks = Callable[
 
 
 def steps_where(
-    installation: Installation, condition: str, version: int | None = None, columns: str = STEP
+    installation: Installation, condition: str, version: int | None = None
 ) -> list[Step]:
     """Return the steps of the table that meet a condition, in SQL; None: at the newest version."""
     if not exists(installation.tables, DEAD_LETTERS):
         return []
-    sql = f"SELECT {columns} FROM dead_letters WHERE {condition}"  # noqa: S608 - ours
+    sql = f"SELECT {STEP} FROM dead_letters WHERE {condition}"  # noqa: S608 - ours
     found = rows(installation.tables, sql, {DEAD_LETTERS: version})
     return steps_in(found, installation.settings.retry_rules)
 
@@ -107,7 +107,6 @@ def origins(installation: Installation, topic: str) -> set[tuple[int, int]]:
 
 def life(installation: Installation, letter_id: str) -> list[Step]:
     """Return the steps of one letter, in the order of its life."""
-    columns = f"{STEP}, origin_partition, origin_offset"
     new = [
         step
         for step in not_in_table(installation, current_progress(installation))
@@ -115,7 +114,7 @@ def life(installation: Installation, letter_id: str) -> list[Step]:
     ]
 
     def of(name: str, more: str = "") -> list[Step]:
-        old = steps_where(installation, f"id = {text_literal(name)}{more}", columns=columns)
+        old = steps_where(installation, f"id = {text_literal(name)}{more}")
         return [*old, *(step for step in new if step.id == name)]
 
     steps = of(letter_id)
