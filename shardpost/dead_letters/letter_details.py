@@ -27,7 +27,7 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import first_offsets_since
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_one, read_to_end, record_of
-from shardpost.kafka.records import Record
+from shardpost.kafka.records import Record, utf8_text
 from shardpost.kafka.topic_metadata import partition_counts
 
 # The largest time difference between records of one transaction.
@@ -116,12 +116,10 @@ def newest_record(kafka: Kafka, steps: Sequence[Step], generations: Generations)
 
 def text_or_base64(raw: str | bytes | None) -> str | None:
     """Return bytes as text, or in base64 where they are not UTF-8."""
-    if not isinstance(raw, bytes):
-        return raw
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
+    text = utf8_text(raw)
+    if text is None and isinstance(raw, bytes):
         return f"{BASE64}{base64.b64encode(raw).decode()}"
+    return text
 
 
 def _decisions(kafka: Kafka, letter_id: str, steps: Sequence[Step]) -> Iterator[Decision]:

@@ -31,6 +31,14 @@ def header_bytes(value: str | bytes | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
 
 
+def utf8_text(raw: str | bytes | None) -> str | None:
+    """Return bytes as text; None if they are not UTF-8, or if there are none."""
+    try:
+        return raw.decode() if isinstance(raw, bytes) else raw
+    except UnicodeDecodeError:
+        return None
+
+
 class Record(NamedTuple):
     """A record that was read; `timestamp` in milliseconds since 1970.
 

@@ -23,6 +23,7 @@ from shardpost.dead_letters.redrive_runs import last_run
 from shardpost.errors import ShardpostError, UsageError, shown
 from shardpost.instants import instant_of
 from shardpost.kafka.coordinates import Coordinates
+from shardpost.kafka.records import utf8_text
 from shardpost.page.access import LETTERS, sees
 from shardpost.page.command_form import TypedForm
 from shardpost.page.record_outcomes import key_link, outcomes_of, own_topics, record_link
@@ -289,9 +290,4 @@ def _retries(visit: PageRequest, found: LetterDetails) -> Listing:
 
 def _edited(value: bytes | None) -> str | None:
     """Return the value as a form has it to be edited; None if it is no text, or too long."""
-    if value is None or len(value) > EDITED_BYTES:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return None
+    return utf8_text(value) if len(value or b"") <= EDITED_BYTES else None

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 from shardpost.errors import harmless, single_line
+from shardpost.kafka.records import utf8_text
 
 # Characters of a value in a list, and on a record's own page. All of it can be downloaded.
 IN_LIST, ON_OWN_PAGE = 2_000, 200_000
@@ -37,9 +38,7 @@ def laid_out(raw: bytes | None, most: int) -> Layout:
     if raw is None:
         return Layout("null", "", None)
     size = len(raw)
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
+    if (text := utf8_text(raw)) is None:
         shown = raw[: most // BYTES_PER_CHARACTER]
         return Layout("bytes", dump(shown), size, len(shown) < size)
     if size <= most * MOST_PARSED and is_json(text):
@@ -102,7 +101,6 @@ def summary(raw: bytes | None) -> str:
         return "null"
     if not raw:
         return "(empty)"
-    try:
-        return single_line(raw.decode()[: 4 * SUMMARY], SUMMARY)
-    except UnicodeDecodeError:
-        return single_line(f"bytes {raw[:SUMMARY].hex(' ')}", SUMMARY)
+    text = utf8_text(raw)
+    shown = f"bytes {raw[:SUMMARY].hex(' ')}" if text is None else text[: 4 * SUMMARY]
+    return single_line(shown, SUMMARY)

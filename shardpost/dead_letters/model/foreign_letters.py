@@ -18,7 +18,6 @@ from shardpost.dead_letters.model.letter_format import (
     attempt_of,
     header_text,
     number_of,
-    utf8_header,
 )
 from shardpost.dead_letters.model.letters import (
     as_record,
@@ -29,7 +28,7 @@ from shardpost.dead_letters.model.letters import (
 )
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import NO_TIMESTAMP, Outgoing, Record
+from shardpost.kafka.records import NO_TIMESTAMP, Outgoing, Record, utf8_text
 from shardpost.values.retry_settings import RetryRules
 from shardpost.values.topic_names import LEGAL
 
@@ -175,7 +174,7 @@ def _reported_failure(failures: list[_Failure | None], known: KnownTopics) -> _F
 
 def _parsed(dialect: Dialect, coordinates: HeaderMap, headers: HeaderMap) -> _Failure | None:
     raw_topic, raw_partition, raw_offset = (coordinates.get(name) for name in dialect.place)
-    topic = utf8_header(raw_topic)
+    topic = utf8_text(raw_topic)
     partition = _number(dialect, raw_partition, _INT_BYTES)
     offset = _number(dialect, raw_offset, _LONG_BYTES)
     if not topic or not LEGAL.fullmatch(topic) or partition is None or offset is None:

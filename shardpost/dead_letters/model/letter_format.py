@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from shardpost.delta.table import Table, columns
 from shardpost.errors import UsageError
 from shardpost.instants import instant_of, parse_instant
-from shardpost.kafka.records import HEADERS_LEFT_OUT, Headers, Record, header_bytes
+from shardpost.kafka.records import HEADERS_LEFT_OUT, Headers, Record, header_bytes, utf8_text
 
 ID = "letter-id"
 ORIGIN_TOPIC = "origin-topic"
@@ -100,14 +100,6 @@ def header_text(value: str | bytes | None) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value or ""
 
 
-def utf8_header(value: str | bytes | None) -> str | None:
-    """Return a header's value as text, or None if it is not UTF-8."""
-    try:
-        return value.decode() if isinstance(value, bytes) else value
-    except UnicodeDecodeError:
-        return None
-
-
 class LetterState(StrEnum):
     """The state of a letter; `dropped` is a failure reported again after its resolution."""
 
@@ -133,10 +125,7 @@ def name_of(key: bytes | None) -> str:
     key = key or b""
     if not 0 < len(key) <= MAX_KEY_BYTES:
         return SHA256 + sha256(key).hexdigest()
-    try:
-        text = key.decode()
-    except UnicodeDecodeError:
-        text = None
+    text = utf8_text(key)
     if text is None or _UNPRINTABLE.search(text):
         return BASE64 + base64.b64encode(key).decode()
     return text
@@ -298,10 +287,8 @@ def _id(headers: HeaderMap, key: bytes | None) -> str:
 
 def _text(headers: HeaderMap, name: str) -> str:
     raw = header_bytes(headers.get(name)) or b""
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        raise _BadHeaderError(f"expected {name} in UTF-8, found {raw[:QUOTED_BYTES]!r}") from None
+    if (text := utf8_text(raw)) is None:
+        raise _BadHeaderError(f"expected {name} in UTF-8, found {raw[:QUOTED_BYTES]!r}")
     if not text:
         raise _BadHeaderError(f"expected a header {name}, found none")
     return text

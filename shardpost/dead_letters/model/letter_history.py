@@ -19,13 +19,12 @@ from shardpost.dead_letters.model.letter_format import (
     header_text,
     name_of,
     parse_record,
-    utf8_header,
 )
 from shardpost.dead_letters.model.letters import parking_key
 from shardpost.dead_letters.model.retry_policy import due, fingerprint, jitter_of
 from shardpost.dead_letters.model.transition_records import NAME, STATE
 from shardpost.instants import instant_of
-from shardpost.kafka.records import Record, header_bytes
+from shardpost.kafka.records import Record, header_bytes, utf8_text
 from shardpost.values.retry_settings import RetryRules
 
 STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
@@ -218,7 +217,7 @@ def step_of(record: Record, *, store_partitions: int | None) -> Step | None:
         return _tombstone_step(record, is_store=is_store)
     letter = parse_record(record)
     headers = dict(record.headers)
-    error = utf8_header(headers.get(ERROR))
+    error = utf8_text(headers.get(ERROR))
     name = key = name_of(record.key)
     if store_partitions is not None:
         own_key = parking_key(letter, record, store_partitions)
@@ -231,7 +230,7 @@ def step_of(record: Record, *, store_partitions: int | None) -> Step | None:
         origin.attempt if origin else attempt_of(record.headers, require_id=False),
         instant_of(record.timestamp),
         *record.coordinates,
-        origin_topic=utf8_header(headers.get(ORIGIN_TOPIC)),
+        origin_topic=utf8_text(headers.get(ORIGIN_TOPIC)),
         error=error,
         fingerprint=None if error is None else fingerprint(error),
         delayed_from=waits and waits.delayed_from,

@@ -16,6 +16,8 @@ from functools import partial
 from math import isfinite
 from typing import Any
 
+from shardpost.kafka.records import utf8_text
+
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 # Levels of a request or a command: params have a few, and Python gives up at 1,000 calls, of which
 # whoever encodes the value again has made some already.
@@ -122,12 +124,10 @@ def decode(key: bytes | None, value: bytes | None, at: datetime) -> CommandEntry
     A value that cannot be decoded holds its key: to start another run beside it might be to start
     the same run twice.
     """
-    try:
-        name = (key or b"").decode()
-    except UnicodeDecodeError:
+    if not (name := utf8_text(key)):
         return None
-    if not name or value is None:
-        return CommandEntry(name, None, at) if name else None
+    if value is None:
+        return CommandEntry(name, None, at)
     try:
         return CommandEntry(name, _command(name, parse_json(value)), at)
     except (ValueError, KeyError, TypeError):
