@@ -3,7 +3,8 @@
 `make test-all` (`pytest --all`) runs the same tests, each with every case. `--seed N`, printed at
 the head of each run, takes the same cases again.
 
-Of groups of expensive tests a quick run takes one, and always these, which are of the same code:
+Of groups of expensive tests a quick run takes one. Of the groups below it takes so from two, and
+always these tests, which are of the same code:
 
 kills of what makes tables:
 `tests/spark/test_compact_positions.py::test_broken_off_before_its_commit_and_after_it_the_next_run_ends_as_an_unbroken_one`
@@ -127,7 +128,7 @@ def declare_markers(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "one_of(name): of the files with tests of that name one is drawn by the seed, and of these"
-        " one; or all are taken",
+        " one, or none where others cover them; or all are taken",
     )
     config.addinivalue_line(
         "markers", "also_on_store: it runs on an object store, too; of these some are taken, or all"
@@ -152,13 +153,28 @@ def generate(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(TABLES_AT, [HOME, STORE], indirect=True)
 
 
+# Groups of which the tests above are always taken; how many of them a quick run draws from.
+ALWAYS_COVERED = {
+    "kills of what makes tables",
+    "kills of what sends",
+    "histories cut into any runs",
+    "contacts that stay erased",
+    "sweeps that are ended",
+    "weeks in trouble",
+    "lives of a broker",
+    "whole systems",
+    "run requests in an Airflow",
+}
+QUICK_GROUPS = 2
+
+
 def _is_on_store(item: pytest.Item) -> bool:
     params: dict[str, object] = getattr(getattr(item, "callspec", None), "params", {})
     return params.get(TABLES_AT) == STORE
 
 
 def left_out(items: list[pytest.Item]) -> set[str]:
-    """Return the ids of tests that this run leaves out: of each `one_of`, all but one.
+    """Return the ids of tests that this run leaves out: of each `one_of`, all but one, or all.
 
     Of those on a store, all but some, which are not run with their tables in a home then. A run of
     every case takes more of these, beside those in a home; with `--on-store` all, and no other.
@@ -169,7 +185,10 @@ def left_out(items: list[pytest.Item]) -> set[str]:
     for item in items:
         if marker := item.get_closest_marker("one_of"):
             groups.setdefault(marker.args[0], []).append(item.nodeid)
-    left = {left for ids in groups.values() for left in {*ids} - {_one(ids)}}
+    covered = sorted(ALWAYS_COVERED & {*groups})
+    passed_over = {*covered} - {*drawn(covered, QUICK_GROUPS)}
+    taken_of_groups = {_one(ids) for name, ids in groups.items() if name not in passed_over}
+    left = {left for ids in groups.values() for left in {*ids} - taken_of_groups}
     stored = sorted({item.nodeid for item in items if _is_on_store(item)} - left)
     taken = drawn(stored, QUICK_ON_STORE)
     at_home = {HOME.join(nodeid.rsplit(STORE, 1)) for nodeid in taken}
