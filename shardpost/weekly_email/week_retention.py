@@ -38,7 +38,7 @@ from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState, closed_value
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
-from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek, certain_time
 from shardpost.weekly_email.model.week_tables import CLOSED_WEEKS, ClosedWeek, audience_table
 from shardpost.weekly_email.week_state import LOCKS, WeekState, compacted_ledger
 from shardpost.wording import counted
@@ -95,14 +95,14 @@ def erase_old_audiences(
     with table_errors(), exclusive(files, "freeze", what, wait=files.lock_wait):
         table = FrozenWeeks(installation.tables)
         weeks = table.list_all()
-        clock = AgeClock.of(now, (IsoWeek.parse(week.week).end for week in weeks))
-        result.warning = clock.warning
+        ends = {week.week: IsoWeek.parse(week.week).end for week in weeks}
+        at, result.warning = certain_time(now, ends.values())
         # An interrupted run may have started with the marked weeks.
         old = [
             week
             for week in weeks
             if week.audience_erased_at is not None
-            or clock.is_older(days, IsoWeek.parse(week.week).end, week.frozen_at)
+            or at - max(ends[week.week], week.frozen_at) > timedelta(days=days)
         ]
         gone = [week for week in old if dry_run or _mark(installation, week, now, result)]
         erased = [week for week in gone if week.audience_erased_at is None]
@@ -158,12 +158,11 @@ def close_old_weeks(
             used[IsoWeek.parse(frozen.week)].append(frozen.frozen_at)
         for mark in week_state.list_marks(installation.tables):
             used[IsoWeek.parse(mark.week)].append(mark.marked_at)
-        clock = AgeClock.of(now, (week.end for week in used))
-        result.warning = clock.warning
+        at, result.warning = certain_time(now, (week.end for week in used))
         rows = week_state.list_closed(installation.tables)
         closed = {week for week, row in rows.items() if row.emptied_at}
         for week, times in sorted(used.items()):
-            if str(week) not in closed and clock.is_older(days, week.end, *times):
+            if str(week) not in closed and at - max(week.end, *times) > timedelta(days=days):
                 _try_to_close(installation, week, now, result)
         if not dry_run:
             remove_free(installation.files, LOCKS, now - LOCKS_KEPT)

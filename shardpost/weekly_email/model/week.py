@@ -185,36 +185,17 @@ class FrozenWeek:
 MOST_AHEAD = timedelta(days=35)
 
 
-@dataclass(frozen=True)
-class AgeClock:
-    """The time up to which ages are measured, and the machine's clock."""
+def certain_time(clock: datetime, week_ends: Iterable[datetime]) -> tuple[datetime, str | None]:
+    """Return the time up to which ages are measured, and a warning if that is not the clock's.
 
-    at: datetime
-    clock: datetime
-
-    @classmethod
-    def of(cls, clock: datetime, week_ends: Iterable[datetime]) -> "AgeClock":
-        """Return the time to measure by; `week_ends` are those of all mailed weeks.
-
-        If there are two or more, the newest is ignored: a run with a wrong clock may have started
-        it.
-        """
-        ends = sorted(week_ends)
-        if not ends:
-            return cls(clock, clock)
-        return cls(min(clock, ends[-2:][0] + MOST_AHEAD), clock)
-
-    @property
-    def warning(self) -> str | None:
-        """A warning if the clock is far ahead of the mailed weeks; else None."""
-        if self.at == self.clock:
-            return None
-        return (
-            f"the clock says {self.clock:%Y-%m-%d}, long after the last mailed weeks: ages are"
-            f" measured as of {self.at:%Y-%m-%d}. If the clock is right and no week was mailed"
-            " since then, set fewer days for one run"
-        )
-
-    def is_older(self, days: int, *since: datetime) -> bool:
-        """Return whether more than so many days have passed since the latest of these times."""
-        return self.at - max(since) > timedelta(days=days)
+    `week_ends` are those of all mailed weeks. If there are two or more, the newest is ignored: a
+    run with a wrong clock may have started it.
+    """
+    ends = sorted(week_ends)
+    if not ends or clock <= (latest := ends[-2:][0] + MOST_AHEAD):
+        return clock, None
+    return latest, (
+        f"the clock says {clock:%Y-%m-%d}, long after the last mailed weeks: ages are measured as"
+        f" of {latest:%Y-%m-%d}. If the clock is right and no week was mailed since then, set fewer"
+        " days for one run"
+    )
