@@ -126,7 +126,9 @@ def send(
     whole_rate = installation.settings.mail_rate
     rate = whole_rate / request.groups if whole_rate else None
     with week.state.locked(week.shards):
-        FrozenWeeks(installation.tables).require_audience(week.iso_week)
+        # The locks keep an audience as it is, but it may have been erased before.
+        if frozen := FrozenWeeks(installation.tables).find(week.iso_week):
+            frozen.require_audience()
         if week.frozen is None:  # its audience and contacts come from the snapshot
             snapshots.require_in_force(installation.tables, week.snapshot)
         own_templates.keep_look(installation.tables, week.context, week.shards, options.clock())

@@ -82,14 +82,6 @@ class FrozenWeeks:
         """Return the newest version of the table, creating it if necessary."""
         return self._newest().version()
 
-    def require_audience(self, week: IsoWeek) -> None:
-        """Refuse a week whose audience was erased since a run read its row.
-
-        Call it while holding the locks of the run, which keep the audience unchanged.
-        """
-        if now := self.find(week):
-            now.require_audience()
-
     def commit(self, frozen: FrozenWeek, version: int) -> None:
         """Insert the week's row as the version after that one.
 
