@@ -95,7 +95,10 @@ def build_request(context: Context) -> RebuildRequest:
     )
 
 
-@task(multiple_outputs=False, doc_md="Compares old and new at the same offsets; logs some of it.")
+@task(
+    multiple_outputs=False,
+    doc_md="Compares old and new at the same offsets; logs counts and samples.",
+)
 @task_errors()
 def diff(built: dict[str, Any]) -> dict[str, Any]:
     """Return the counts, some samples, and what a person is asked."""
@@ -112,7 +115,9 @@ def diff(built: dict[str, Any]) -> dict[str, Any]:
     return {"rebuild": built["rebuild"], "snapshot": found.old["snapshot"]} | counts | asked
 
 
-@task.branch(doc_md="Accepts a difference up to the share `max_changed`; asks for larger ones.")
+@task.branch(
+    doc_md="Accepts a difference up to the share `max_changed`; asks about larger differences."
+)
 @task_errors()
 def check(found: dict[str, Any], params: Any = None) -> str:
     """Return the next task."""
@@ -142,7 +147,7 @@ def rollback_request(context: Context) -> RebuildRequest:
     return RebuildRequest(Action.ROLLBACK, _user(context), why, number=number)
 
 
-@task(doc_md="Drops the new tables after that answer; fails if they are in use by now.")
+@task(doc_md="Drops the new tables after the answer Drop; fails if they are in use by then.")
 @task_errors()
 def drop(ti: Any = None) -> dict[str, Any]:
     """Drop the rebuild that was compared, by the person who answered."""

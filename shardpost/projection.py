@@ -191,8 +191,8 @@ class Projections:
         self._beginnings += 1
         if self._beginnings > MOST_BEGINNINGS * len(self._there):
             raise ShardpostError(
-                f"{partition}: expected records that stay as they were read, found others each"
-                " time: run it again"
+                f"{partition}: expected unchanged records, found different records at each read: "
+                "run it again"
             )
         for path in _all_files(self._files, self._form, partition):
             # Those of other code, settings or boots that nobody takes for valid any more.
@@ -224,7 +224,8 @@ class Projections:
                 held.close()
                 _remove_damaged(path, error)
                 why = (
-                    f"{path}: was damaged ({error}), and is removed: it is read anew the next time"
+                    f"{path}: was damaged ({error}), and is removed: it is rebuilt when it is "
+                    "next needed"
                 )
                 raise ShardpostError(f"{why}: run it again") from error
 
@@ -340,10 +341,10 @@ def disk_errors_explained(partition: TopicPartition) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise ShardpostError(
-                f"{partition}: another process has written its projection for longer than"
+                f"{partition}: another process has been writing its projection for more than"
                 f" {WAIT_SECONDS:g} s: run it again"
             ) from None
         raise ShardpostError(
-            f"{partition}: expected room for a file of SQLite, found: {error}; free some space in"
+            f"{partition}: expected room for a temporary file, found: {error}; free some space in"
             " the home, and in the folder of temporary files (SQLITE_TMPDIR)"
         ) from None

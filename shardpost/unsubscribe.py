@@ -61,7 +61,7 @@ def keys_of(secrets: str) -> tuple[Key, ...]:
     if not keys:
         raise ValueError("expected ID:SECRET, found none")
     if len({key.id for key in keys}) < len(keys):
-        raise ValueError("expected ID:SECRET, each with another id")
+        raise ValueError("expected ID:SECRET, each with a different id")
     return tuple(keys)
 
 

@@ -190,7 +190,9 @@ def _parsed(path: Path, number: int, text: str) -> Any:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError(f"a name twice in one object, of {', '.join(name for name, _ in pairs)}")
+        raise ValueError(
+            f"the same name twice in one object: {', '.join(name for name, _ in pairs)}"
+        )
     return found
 
 

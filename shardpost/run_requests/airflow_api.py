@@ -132,9 +132,9 @@ class AirflowApi:
             raise _unreachable(str(self._client.base_url), error) from None
         if response.is_client_error and _detail(response) is None:
             raise ShardpostError(
-                f"{method} {response.url}: expected an answer of Airflow's REST API, found"
-                f" {response.status_code} {_shown(response)!r}: another server answers there; see"
-                " SHARDPOST_AIRFLOW_URL"
+                f"{method} {response.url}: expected an answer from Airflow's REST API, found "
+                f"{response.status_code} {_shown(response)!r}: another server answers there; "
+                "check SHARDPOST_AIRFLOW_URL"
             )
         return response
 
@@ -178,8 +178,9 @@ def _answer(response: httpx.Response) -> Iterator[Any]:
         yield response.json()
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise ShardpostError(
-            f"Airflow: {method} {path}: expected an answer of its REST API, found an invalid one"
-            f" ({type(error).__name__}: {error}): see SHARDPOST_AIRFLOW_URL"
+            f"Airflow: {method} {path}: expected an answer from its REST API, found an "
+            "invalid answer"
+            f" ({type(error).__name__}: {error}): check SHARDPOST_AIRFLOW_URL"
         ) from None
 
 

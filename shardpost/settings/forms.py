@@ -117,7 +117,7 @@ def unsubscribe_url(text: str) -> str:
     if set("{}") & set(rest):
         raise ValueError("expected a closing brace for each opening one")
     if "{client}" not in text:
-        raise ValueError("expected the placeholder {client}, which tells who unsubscribes")
+        raise ValueError("expected the placeholder {client}, which identifies the client")
     parts = urlsplit(text)
     if not parts.hostname or "{" in parts.netloc:
         raise ValueError("expected a host name without a placeholder")
@@ -185,7 +185,7 @@ def _is_no_folder(path: Path) -> bool:
 def _require_plain_address(url: str) -> None:
     """Refuse a login, and a port that there is not."""
     if "@" in urlsplit(url).netloc:
-        raise ValueError("expected a URL without a login, which would be seen wherever it is named")
+        raise ValueError("expected a URL without a login, which logs and pages would show")
     try:
         port = urlsplit(url).port
     except ValueError:

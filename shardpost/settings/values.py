@@ -55,7 +55,7 @@ def require_other_port(port: int, field: ValidationInfo) -> int:
     """Return a port; refuse one that another service of the embedded stack has."""
     for name in PORTS if _is_embedded(str(field.field_name), field) else ():
         if name in field.data and _is_embedded(name, field) and field.data[name] == port:
-            raise ValueError(f"expected another port than that of {_variable(name)}")
+            raise ValueError(f"expected a port other than {_variable(name)}")
     return port
 
 
@@ -80,7 +80,7 @@ def require_secret_of_token(url: str, field: ValidationInfo) -> str:
     """Return the URL to unsubscribe; refuse one with {token} where there is no secret."""
     if "{token}" in url and field.data.get("unsubscribe_secret", "") is None:
         raise ValueError(
-            f"requires {_variable('unsubscribe_secret')}, by which {{token}} is made:"
+            f"requires {_variable('unsubscribe_secret')}, with which {{token}} is made:"
             " `openssl rand -hex 32` makes one"
         )
     return url
@@ -130,7 +130,7 @@ def require_other_topic(topic: str, topics: Mapping[str, str | None]) -> None:
     """Raise ValueError if another setting names the same topic."""
     for variable, name in topics.items():
         if metrics_name(topic) == metrics_name(name):
-            raise ValueError(f"expected another topic, found that of {variable}: {name}")
+            raise ValueError(f"expected a different topic, found the topic of {variable}: {name}")
 
 
 # Whether a week that ended less than so many days ago was closed need not be looked for.

@@ -51,8 +51,8 @@ def store_problems(store: Mapping[str, str]) -> list[str]:
         problems.append("setting AWS_ENDPOINT_URL: expected a URL such as https://host:port")
     elif endpoint and endpoint.startswith("http://") and store.get("AWS_ALLOW_HTTP") != "true":
         problems.append(
-            f"setting AWS_ENDPOINT_URL={endpoint}: expected https, found http, by which names and"
-            " addresses can be read on the way: set AWS_ALLOW_HTTP=true where nobody can"
+            f"setting AWS_ENDPOINT_URL={endpoint}: expected https, found http, which exposes "
+            "names and addresses: set AWS_ALLOW_HTTP=true where nobody can"
         )
     return problems
 

@@ -197,5 +197,5 @@ def why_spark_failed(error: Exception) -> str:
     said = cause.removeprefix(f"{KAFKA_TIMEOUT}: ")
     return (
         f"Kafka did not answer Spark within SHARDPOST_KAFKA_TIMEOUT ({said}):"
-        " `shardpost doctor` says what is wrong with it; then run again"
+        " `shardpost doctor` shows what is wrong; then run again"
     )

@@ -129,7 +129,7 @@ def require_master(master: str) -> None:
     if is_standalone and (reason := why_nobody_listens(master, LISTEN_SECONDS)):
         raise ShardpostError(
             f"Spark's master {master} cannot be reached: {reason}: start it, or correct"
-            " SHARDPOST_SPARK_MASTER (of DAGs, the connection spark_default)"
+            " SHARDPOST_SPARK_MASTER (for DAGs, the connection spark_default)"
         )
 
 

@@ -90,8 +90,8 @@ def require_cluster(kafka: Kafka, file: TopicsFile, cluster: Cluster) -> None:
     """Refuse a cluster that the file of topics is not meant for."""
     if file.cluster_id is not None and file.cluster_id != cluster.id:
         raise ShardpostError(
-            f"Kafka at {kafka.bootstrap}: expected the cluster {file.cluster_id}, the one of"
-            f" SHARDPOST_TOPICS_FILE, found {cluster.id}: correct SHARDPOST_BOOTSTRAP_SERVERS or"
+            f"Kafka at {kafka.bootstrap}: expected the cluster {file.cluster_id}, as in "
+            f"SHARDPOST_TOPICS_FILE, found {cluster.id}: correct SHARDPOST_BOOTSTRAP_SERVERS or"
             " SHARDPOST_TOPICS_FILE"
         )
 

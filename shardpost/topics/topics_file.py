@@ -210,7 +210,8 @@ def _contradictions(kafka: Kafka, values: Any) -> Iterator[tuple[Place, str]]:
     for name in sorted(_map(values, "own_topics").keys() & ours.keys()):
         yield (
             ("own_topics", name),
-            f"expected a topic of your own, found that of `topics.{ours[name]}`: declare it there",
+            f"expected a topic of your own, found the topic of `topics.{ours[name]}`: declare "
+            "it there",
         )
     for spec in DECLARED:
         place = ("topics", spec.name, "config")

@@ -33,7 +33,7 @@ class WeeklyTime:
         match = _WEEKLY.fullmatch(text)
         if not match or not (int(match[2]) < 24 and int(match[3]) < 60):
             raise ValueError(
-                f"expected a day of {', '.join(_SHORT)}, a time and a time zone, such as"
+                f"expected one of {', '.join(_SHORT)}, a time and a time zone, such as"
                 f" `{WEEKLY_SEND}` or `Tue 07:30 Europe/Berlin`"
             )
         zone = match[4] or "UTC"
@@ -94,7 +94,9 @@ def cron(text: str) -> str:
             return text
     except CroniterError:
         pass
-    raise ValueError("expected a cron expression of five fields, as `0 6 * * MON-FRI`; it is UTC")
+    raise ValueError(
+        "expected a cron expression of five fields, such as `0 6 * * MON-FRI`; it is in UTC"
+    )
 
 
 def next_run(expression: str, after: datetime) -> datetime:

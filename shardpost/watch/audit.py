@@ -191,7 +191,7 @@ def check_kafka(installation: Installation, now: datetime) -> Iterator[DoctorFin
     """Check the broker; if it answers, all that is in it."""
     if not is_reachable(installation.kafka, installation.kafka.timeout):
         is_free = port_is_free(installation.settings.kafka_port)
-        cure = "shardpost up" if is_free else "that of `port of kafka`"
+        cure = "shardpost up" if is_free else "see the fix of `port of kafka`"
         kafka = installation.kafka
         found = f"no answer from {kafka.bootstrap} within {kafka.timeout:g} s"
         if kafka.bootstrap_servers:

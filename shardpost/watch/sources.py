@@ -148,7 +148,8 @@ def collect_snapshot(installation: Installation, now: datetime) -> Observations:
     most = longest_wait(installation.settings.compact_schedule)
     if age > most.total_seconds():
         text = (
-            f"snapshot {newest.number} is of {looked_at:%Y-%m-%d %H:%M:%S} UTC, {age:.0f} s ago:"
+            f"snapshot {newest.number} has the inputs as of {looked_at:%Y-%m-%d %H:%M:%S} UTC, "
+            f"{age:.0f} s ago:"
             f" expected at most {duration_text(most)}"
         )
         found.report(conditions.SNAPSHOT_AGE, "", text)
@@ -182,7 +183,7 @@ def collect_runs(installation: Installation, now: datetime) -> Observations:
             text = (
                 f"{command.run_id or 'a run not known yet'}, accepted"
                 f" {entry.at:%Y-%m-%d %H:%M:%S} UTC, has not ended: expected within"
-                f" {duration_text(RUNS_WITHIN)}; `shardpost runs list` has all"
+                f" {duration_text(RUNS_WITHIN)}; `shardpost runs list` lists all"
             )
             found.report(conditions.RUN_AGE, entry.key, text)
     return found
@@ -236,7 +237,9 @@ def collect_letters(installation: Installation, now: datetime) -> Observations:
     most = longest_wait(installation.settings.sweep_schedule)
     if seconds > most.total_seconds():
         which = counted(len(due), "dead letter is", "dead letters are")
-        text = f"{which} due, one for {seconds:.0f} s: expected at most {duration_text(most)}"
+        text = (
+            f"{which} due, the oldest for {seconds:.0f} s: expected at most {duration_text(most)}"
+        )
         found.report(conditions.LETTERS_OVERDUE, "", text)
     parked = [step for step in letters if step.state is LetterState.PARKED]
     for origin, number in sorted(Counter(step.origin_topic or "" for step in parked).items()):

@@ -71,7 +71,7 @@ def check_mail_server(installation: Installation, _now: datetime) -> Iterator[Do
         cure = "see SHARDPOST_SMTP_HOST, _PORT and _TLS"
         if server.smtp_host is None:
             is_free = daemons.port_is_free(server.smtp_port)
-            cure = "shardpost up" if is_free else "that of `port of smtp`"
+            cure = "shardpost up" if is_free else "see the fix of `port of smtp`"
         found = f"no greeting from {server.address}: {error_text(problem)}"
         yield error("mail server", found, f"a greeting (TLS: {server.smtp_tls})", cure)
         return

@@ -46,7 +46,7 @@ def check_alerts(installation: Installation, now: datetime) -> Iterator[DoctorFi
         yield error("alerts", found, "channels that work", "correct it; shardpost alerts test")
     else:
         names = ", ".join(channel.name for channel in known)
-        yield ok("alerts", names or f"no channel (SHARDPOST_ALERTS): they are only in {LOG}")
+        yield ok("alerts", names or f"no channel (SHARDPOST_ALERTS): alerts are only in {LOG}")
     with suppress(TableFormError), table_errors():  # that is a finding of `check_snapshot`
         yield _count_firing(history.list_firing(installation.tables), now)
 
@@ -67,7 +67,7 @@ def check_snapshot(installation: Installation, now: datetime) -> Iterator[Doctor
     """Check the newest snapshot, and whether the last run of a job was refused."""
     for job, one in refused_runs.refusals(installation.files, now).items():
         broken = conditions.refused(job, one.why)
-        expected = f"a run that is not refused, unlike that of {one.at:%Y-%m-%d %H:%M} UTC"
+        expected = f"a run that is not refused, unlike the run at {one.at:%Y-%m-%d %H:%M} UTC"
         name = broken.subject or "compaction"
         yield error(name, one.why, expected, f"docs/runbook.md, {broken.rule}")
     try:
@@ -99,9 +99,9 @@ def check_snapshot(installation: Installation, now: datetime) -> Iterator[Doctor
     except UsageError as problem:
         yield refused("country", problem)
     if without := plausibility.unknown_of(installation.tables, newest):
-        expected = "a Country in each one's record: positions on them do not count"
+        expected = "a Country in the record of each exchange: positions on them do not count"
         topic = installation.kafka.topic("exchanges")
-        cure = f"send records of them to {topic}, or correct the positions"
+        cure = f"send their records to {topic}, or correct the positions"
         yield warning("exchanges", "; ".join(without.values()), expected, cure)
 
 

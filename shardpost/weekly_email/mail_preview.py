@@ -121,7 +121,7 @@ def _as_sent(
     sources: "_Sources", row: Mapping[str, Any], looks: Iterable[MailLook], secrets: str | None
 ) -> MailPreview:
     if (written := Written.from_json(row["written"])) is None:
-        raise ShardpostError("its ledger record does not say from what it was written")
+        raise ShardpostError("its ledger record does not say what it was written from")
     found = sources.of_written(written)
     to = found.recipient()
     for look in looks:

@@ -203,6 +203,6 @@ def _coverage(snapshot: Snapshot) -> str:
     if snapshot.looked_at == NEVER:
         of = "was never confirmed to have all records of its inputs"
     else:
-        of = f"is of {snapshot.looked_at:%Y-%m-%d %H:%M} UTC"
+        of = f"has the inputs as of {snapshot.looked_at:%Y-%m-%d %H:%M} UTC"
     behind = " (later records are behind an open transaction; `shardpost compact` names it)"
     return f"snapshot {snapshot.number} {of}{behind if snapshot.incomplete else ''}"

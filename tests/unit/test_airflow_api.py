@@ -39,7 +39,7 @@ def test_an_error_that_is_not_airflows_says_nothing_about_runs(
             call(answer)
         said = str(refused.value)
         assert "http://airflow.test/api/v2/dags/d" in said
-        assert f"expected an answer of Airflow's REST API, found {status}" in said
+        assert f"expected an answer from Airflow's REST API, found {status}" in said
 
 
 def test_a_path_that_another_server_does_not_have_is_no_deleted_run() -> None:

@@ -275,7 +275,7 @@ def test_a_port_that_another_has_is_one_cure_for_what_should_be_there(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "is_reachable", lambda *_: False)
-    for is_free, cure in ((True, "shardpost up"), (False, "that of `port of kafka`")):
+    for is_free, cure in ((True, "shardpost up"), (False, "see the fix of `port of kafka`")):
         monkeypatch.setattr(audit, "port_is_free", lambda _port, is_free=is_free: is_free)
         assert next(check_kafka(installed(settings), NOW)).cure == cure
 

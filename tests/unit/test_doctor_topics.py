@@ -72,7 +72,7 @@ def alerts(settings: Settings) -> list[tuple[str, str]]:
 def test_a_refused_alert_url_is_an_error_that_shows_no_secret_and_what_fires_is_counted(
     settings: Settings,
 ) -> None:
-    none = "no channel (SHARDPOST_ALERTS): they are only in alerts.log"
+    none = "no channel (SHARDPOST_ALERTS): alerts are only in alerts.log"
     assert alerts(settings) == [("ok", none), ("ok", "0 firing")]
     refused = settings.model_copy(update={"alerts": "nonsense://hush-hush json://localhost/x"})
     (state, said), _ = alerts(refused)

@@ -44,7 +44,7 @@ ValueError: a bad row
         (
             KAFKA,
             "Kafka did not answer Spark within SHARDPOST_KAFKA_TIMEOUT (Timed out waiting for a"
-            " node): `shardpost doctor` says what is wrong with it; then run again",
+            " node): `shardpost doctor` shows what is wrong; then run again",
         ),
         (OF_PYTHON, "Spark failed: ValueError: a bad row"),
         ("[TABLE] not found\nmore", "Spark failed: [TABLE] not found"),

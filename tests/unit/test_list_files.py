@@ -183,8 +183,11 @@ def test_all_that_is_written_as_csv_is_whole(
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ('{"PositionId":"1","Client":"c","PositionId":"2"}\n', "a name twice in one object, of Po"),
-        ('[{"a":1},{"a":1,"b":{"c":1,"c":2}}]', "a name twice in one object, of c, c"),
+        (
+            '{"PositionId":"1","Client":"c","PositionId":"2"}\n',
+            "the same name twice in one object: Po",
+        ),
+        ('[{"a":1},{"a":1,"b":{"c":1,"c":2}}]', "the same name twice in one object: c, c"),
         ('{"a":1}\nnonsense\n', "line 2: expected JSON objects, one in each line or all in one"),
         ('{"a":1}\n[1]\n', "line 2: expected JSON objects"),
         ('{"a":1}{"a":2}\n', "line 1: expected JSON objects"),

@@ -210,7 +210,7 @@ def test_of_a_mail_whose_record_does_not_say_from_what_it_was_written_nothing_is
 ) -> None:
     begun(world.settings, "c1")
     record(world.settings, WEEK, "c1", DeliveryState.SENT)
-    assert "does not say from what it was written" in why_not_known(world.settings)
+    assert "does not say what it was written from" in why_not_known(world.settings)
     said = shardpost.refused("email", "preview", "c1", "--week", str(WEEK), code=1)
     assert "the ledger has the e-mail of c1 as `sent` since " in said
 

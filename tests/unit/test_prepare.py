@@ -158,7 +158,9 @@ def test_a_snapshot_that_lacks_what_an_open_transaction_hides_says_so(at: Settin
     hidden = IncompleteLook(NOW, {}, read_at=NOW)
     seen = replace(snapshots.current(installed(at).tables), looked_at=before, incomplete=hidden)
     snapshots.update_looked_at(installed(at).tables, seen)
-    with pytest.raises(ShardpostError, match=r"is of 2026-11-22 23:00 UTC \(later records .* open"):
+    with pytest.raises(
+        ShardpostError, match=r"has the inputs as of 2026-11-22 23:00 UTC \(later records .* open"
+    ):
         prepared(at)
 
 

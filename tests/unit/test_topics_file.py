@@ -174,7 +174,7 @@ def test_faults_of_every_kind_are_said_at_once_in_their_order_and_with_what_was_
         (said[8], f"own_topics.pos.keyd: {no_such} keyed?"),
         (
             said[9],
-            "own_topics.pos: expected a topic of your own, found that of `topics.positions`",
+            "own_topics.pos: expected a topic of your own, found the topic of `topics.positions`",
         ),
     ):
         assert expected in text

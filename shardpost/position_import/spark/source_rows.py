@@ -234,7 +234,7 @@ def rejected(rows: DataFrame, states: DataFrame) -> DataFrame:
     rows = rows.withColumn("row", F.struct(*(one.alias(name) for name, one in values.items())))
     own = rows.where("reason IS NOT NULL").select("reason", "row")
     unclear = states.where("NOT is_good AND times > bad").select("key", "times", "bad")
-    differ = F.format_string(f"{POSITION_ID} is given %d times, with other values", "times")
+    differ = F.format_string(f"{POSITION_ID} is given %d times, with different values", "times")
     is_bad = F.lit(f"another row with this {POSITION_ID} is rejected")
     why = F.when(F.col("bad") > 0, is_bad).otherwise(differ)
     good = rows.where("reason IS NULL").select("key", "row")

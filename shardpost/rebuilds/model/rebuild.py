@@ -156,7 +156,7 @@ REBUILDS = Table(
         "progress": 'JSON `{"units", "records", "of_records", "seconds"}`',
         "missing": "JSON: ranges that Kafka no longer held",
         "candidate": "JSON, a row of `snapshots`: the new tables, last beside those in use",
-        "former": "the same of the old tables, last in use; null before a swap",
+        "former": "the same for the old tables, last in use; null before a swap",
         "swaps": "swaps begun, either way; a killed one counts",
     },
 )

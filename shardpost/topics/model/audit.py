@@ -58,8 +58,8 @@ def few_brokers(view: View) -> Iterator[Finding]:
 def internal_topics(view: View) -> Iterator[Finding]:
     """Find settings with which Kafka would create its own topics with too few replicas."""
     why = (
-        "Kafka creates the topic so: if a broker is lost, so are committed offsets and transaction"
-        " states"
+        "Kafka creates the topic with these settings: if a broker is lost, so are committed "
+        "offsets and transaction states"
     )
     for setting, (topic, least) in _CREATED_WITH.items():
         if not view.has_few_brokers and topic not in view.cluster.topics:
@@ -120,7 +120,7 @@ def kafka_version(view: View) -> Iterator[Finding]:
                 found=f"Kafka {release}, on broker {broker}",
                 expected=WITHOUT_LOSS,
                 why=f"it {loss}",
-                fix=f"run such a release: {WHICH_RELEASE}",
+                fix=f"use such a release: {WHICH_RELEASE}",
             )
 
 

@@ -10,7 +10,7 @@ from shardpost.values.topic_names import TopicName
 # The highest `metadata.version` of each release, of org.apache.kafka.server.common.MetadataVersion.
 LEVELS = {21: "3.9 or older", 25: "4.0", 27: "4.1", 29: "4.2"}
 NEWER = "4.3 or newer"
-WITHOUT_LOSS = "Kafka 4.2, or one with that fix"
+WITHOUT_LOSS = "Kafka 4.2, or a release with the fix"
 WHICH_RELEASE = "docs/decisions/0015-pin-kafka-4-2-and-spark-4-0.md"
 
 

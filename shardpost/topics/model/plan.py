@@ -225,5 +225,5 @@ def steps(one: Expected, found: FoundTopic, bootstrap: str) -> Iterator[Step]:
         why, fix = None, finding.APPLY
         if one.keyed:
             why = "the records of a key would be in two partitions, without an order"
-            fix = f"{declare}, or keyed: false if no key is there"
+            fix = f"{declare}, or keyed: false if its records have no keys"
     yield Step(PARTITIONS, str(count), str(partitions), why, fix)

@@ -224,7 +224,7 @@ def partitions_of_tables(view: View) -> Iterator[Finding]:
         why = "the records of a key are in two partitions; the next compaction reads both"
         if topic == view.built.holders:
             severity, why = Severity.RISK, "no compaction runs: clients would be in other shards"
-            declare = f"declare {counted(expected, 'partition')} of it"
+            declare = f"declare it with {counted(expected, 'partition')}"
             fix = f"delete {topic}, {declare}, `{finding.APPLY}`"
         elif count < expected:
             severity, why = Severity.LOSS, "the topic was recreated, and records are gone"
@@ -248,7 +248,7 @@ def scattered_keys(view: View) -> Iterator[Finding]:
         yield Finding(
             rule="scattered-keys",
             topic=topic,
-            setting="partition of a key",
+            setting="partition for a key",
             found=f"several, of {found}",
             expected="one, the same for all producers",
             why="Kafka orders and compacts records within a partition only: among records of one"

@@ -93,7 +93,7 @@ LETTERS_OVERDUE = PublicRule(
     "letters-overdue", "failed records are not retried: their consumers lack them"
 )
 LETTERS_HELD = Rule(
-    "letters-held", "dead letters of one error are not retried until a person has looked at them"
+    "letters-held", "dead letters with one error are not retried until a person has looked at them"
 )
 LETTERS_PARKED = PublicRule(
     "letters-parked",
