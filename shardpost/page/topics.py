@@ -14,7 +14,6 @@ from shardpost.page.access import KAFKA, acts, sees
 from shardpost.page.record_outcomes import own_topics, records_url, topic_link
 from shardpost.page.rendering import PERIODS, Link, Listing, chart_of, numbers_of, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
-from shardpost.topics.topics_file import expected_topics
 from shardpost.wording import duration_text
 
 router = APIRouter(prefix="/topics", dependencies=[sees(KAFKA)])
@@ -50,14 +49,13 @@ def topics(visit: CurrentRequest, page: PageNumber = 1) -> Response:
 
 
 def _audited(visit: PageRequest) -> tuple[list[Any], list[tuple[Link | str, int]]]:
-    from shardpost.watch.audit import audit
+    from shardpost.topics.model.audit import findings
+    from shardpost.watch.audit import view
 
-    installation = visit.installation
-    found = audit(installation, visit.now)
-    there = installation.kafka.metadata().topics
-    expected = [one.name for one in expected_topics(installation)[0]]
-    return found, [
-        (topic_link(visit, name), len(there[name].partitions)) for name in expected if name in there
+    seen = view(visit.installation, visit.now)
+    there = [(one.name, found) for one, found in seen.there if not one.is_internal]
+    return findings(seen), [
+        (topic_link(visit, name), len(found.partitions)) for name, found in there
     ]
 
 

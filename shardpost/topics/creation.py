@@ -17,6 +17,7 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
+from shardpost.kafka.topic_metadata import partition_leaders
 from shardpost.kafka.transactions import Transactions, anyone
 from shardpost.topics.declared import DECLARED, TopicSpec
 from shardpost.topics.model.plan import TopicPlan, plan_changes
@@ -192,16 +193,10 @@ def _await_leaders(kafka: Kafka, names: Sequence[str]) -> dict[str, int]:
     """
     deadline = time.monotonic() + kafka.timeout
     while True:
-        known = kafka.metadata().topics
-        late = [
-            name
-            for name in names
-            if name not in known
-            or known[name].error
-            or any(part.leader < 0 for part in known[name].partitions.values())
-        ]
+        leaders = partition_leaders(kafka, names)
+        late = [name for name in names if not all((leaders.get(name) or {0: False}).values())]
         if not late:
-            counts = {name: len(known[name].partitions) for name in names}
+            counts = {name: len(leaders[name]) for name in names}
             watermarks(kafka, counts, committed=True)
             return counts
         if time.monotonic() > deadline:

@@ -50,14 +50,15 @@ def audit(installation: Installation, now: datetime) -> list[Finding]:
     ShardpostError if Kafka does not answer at all, or is another cluster than declared; what only
     a part of it does not answer is a finding.
     """
-    return findings(_view(installation, now, observe))
+    return findings(view(installation, now))
 
 
-def _view(
+def view(
     installation: Installation,
     now: datetime,
-    look: Callable[[Kafka, Sequence[Expected]], Cluster],
+    look: Callable[[Kafka, Sequence[Expected]], Cluster] = observe,
 ) -> View:
+    """Return the cluster beside what is expected of it, and errors as `audit` has them."""
     expected, file = expected_topics(installation)
     cluster = look(installation.kafka, expected)
     require_cluster(installation.kafka, file, cluster)
@@ -92,7 +93,7 @@ MISSING_TOPIC = "missing-topic"  # said of all together
 def check_topics(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
     """Check all declared topics, as they are at this moment."""
     try:
-        view = _view(
+        seen = view(
             installation,
             now,
             lambda _, wanted: observe_topics(installation.kafka, [one.name for one in wanted]),
@@ -100,8 +101,8 @@ def check_topics(installation: Installation, now: datetime) -> Iterator[DoctorFi
     except ShardpostError as problem:
         yield refused("topics", problem)
         return
-    cluster, expected = view.cluster, view.expected
-    wrong = [one for one in findings(view, TOPIC_RULES) if one.needs_attention]
+    cluster, expected = seen.cluster, seen.expected
+    wrong = [one for one in findings(seen, TOPIC_RULES) if one.needs_attention]
     if missing := [str(one.topic) for one in wrong if one.rule == MISSING_TOPIC]:
         said = f"missing: {', '.join(missing)}"
         yield error("topics", said, "all declared topics", APPLY)
@@ -229,14 +230,8 @@ def check_version(kafka: Kafka) -> DoctorFinding:
         level = broker_level(kafka.config(), kafka.timeout)
     except (OSError, ValueError) as problem:
         return unknown(name, f"no answer: {problem}")
-    return judge_version(None if level is None else release(level))
-
-
-def judge_version(found: str | None) -> DoctorFinding:
-    """Return what is known of a release."""
-    name = "kafka version"
-    if found is None:
+    if level is None:
         return unknown(name, "not reported by the broker: older than 4.0, or not Apache Kafka")
-    if loss := known_loss(found):
+    if loss := known_loss(found := release(level)):
         return warning(name, f"Kafka {found}, which {loss}", WITHOUT_LOSS, WHICH_RELEASE)
     return ok(name, f"Kafka {found}")

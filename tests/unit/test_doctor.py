@@ -26,7 +26,7 @@ from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.settings import Settings
 from shardpost.spark import jars
 from shardpost.watch import audit, doctor
-from shardpost.watch.audit import check_kafka, judge_version
+from shardpost.watch.audit import check_kafka, check_version
 from shardpost.watch.doctor import CHECKS, bounded, examine, impatient
 from shardpost.watch.machine_checks import (
     check_folder,
@@ -147,9 +147,6 @@ def test_the_command_prints_what_was_found_and_ends_with_3(
     [
         (check_python((3, 11, 7)), "ok", ""),
         (check_python((3, 12, 1)), "error", ""),
-        (judge_version("4.2"), "ok", ""),
-        (judge_version(None), "unknown", ""),
-        (judge_version("4.3 or newer"), "warning", "KAFKA-20734"),
         # What is from the future tells of a clock that is behind.
         (check_newest("clock", "files", None, NOW), "unknown", ""),
         (check_newest("clock", "files", NOW + timedelta(seconds=4), NOW), "ok", ""),
@@ -161,6 +158,18 @@ def test_the_command_prints_what_was_found_and_ends_with_3(
     ],
 )
 def test_versions_and_clocks_are_judged(found: DoctorFinding, state: str, said: str) -> None:
+    assert (found.state, said in found.found) == (state, True)
+
+
+@pytest.mark.parametrize(
+    ("level", "state", "said"),
+    [(29, "ok", "Kafka 4.2"), (None, "unknown", "not reported"), (30, "warning", "KAFKA-20734")],
+)
+def test_a_release_of_kafka_that_loses_data_is_named(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, level: int | None, state: str, said: str
+) -> None:
+    monkeypatch.setattr(audit, "broker_level", lambda *_: level)
+    found = check_version(installed(settings).kafka)
     assert (found.state, said in found.found) == (state, True)
 
 
