@@ -71,7 +71,7 @@ def test_what_it_cannot_do_is_one_line_and_changes_nothing(
     assert "--why" in shardpost.refused(*sent, "--why", " ", code=2)
     no_client = ("emails", "resolve", *OF_WEEK, "--as", "sent", *WHY)
     assert "--client" in shardpost.refused(*no_client, code=2)
-    assert "follow its name" in shardpost.refused("emails", *OF_WEEK, *sent[1:], *WHY, code=2)
+    assert "after its name" in shardpost.refused("emails", *OF_WEEK, *sent[1:], *WHY, code=2)
     assert shardpost.run("emails", "resolve", *OF_WEEK, *WHY, "--as", "lost").returncode == 2
     assert shardpost.run("emails").returncode == 2
     assert shardpost.json("emails", *OF_WEEK, code=3)["unknown"] == ["client1"]

@@ -107,10 +107,10 @@ def test_files_are_written_listed_and_deleted_without_anything_left(
     ("given", "said"),
     [
         ({"AWS_ACCESS_KEY_ID": "another"}, "it does not know AWS_ACCESS_KEY_ID"),
-        ({"AWS_SECRET_ACCESS_KEY": "hush"}, "AWS_SECRET_ACCESS_KEY is not that of AWS_ACCESS"),
+        ({"AWS_SECRET_ACCESS_KEY": "hush"}, "AWS_SECRET_ACCESS_KEY does not belong to AWS_ACCESS"),
         ({"SHARDPOST_TABLES": "s3://another/tables"}, "bucket another: it has no such bucket"),
-        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "does not answer: see that it is up"),
-        ({"AWS_ENDPOINT_URL": "http://nowhere.invalid"}, "does not answer: see that it is up"),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "does not answer: check that it is up"),
+        ({"AWS_ENDPOINT_URL": "http://nowhere.invalid"}, "does not answer: check that it is up"),
     ],
 )
 def test_what_a_store_refuses_is_one_line_without_keys_and_at_once(
@@ -210,7 +210,7 @@ def test_a_store_that_lets_several_writers_win_gets_no_tables(at: Settings, tmp_
     installed(at).tables.require_conditional_put()
     with heedless_store() as port:
         bad = load(environ(home=tmp_path, tables="s3://tables/x") | store_environ(port))
-        with pytest.raises(ShardpostError, match="it would lose commits without a word"):
+        with pytest.raises(ShardpostError, match="it would lose commits silently"):
             storage.create(installed(bad).tables, TABLE, 1)
         [found] = check_store(installed(bad), NOW)
         assert (found.state, "would lose commits" in found.found) == ("error", True)

@@ -233,7 +233,7 @@ def test_an_edited_value_is_shown_first_and_then_sent(ready: Settings, page: Pag
     value = base64.b64encode(b'{\n"Amount": 1.5}').decode()
     assert f'value="{value}"' in plan
     two = urlencode({"ids": "positions-0-0\npositions-0-1", "up_to": "x:0=9"})
-    assert "expected one letter" in page.send(None, "letters/apply", 400, plan=two, why="x")
+    assert "expected exactly one letter" in page.send(None, "letters/apply", 400, plan=two, why="x")
     assert retries(ready) == []
     page.send(letter, "letters/edit", 200, **fields)
     page.send(None, "letters/apply", why="a comma")

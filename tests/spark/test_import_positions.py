@@ -141,7 +141,7 @@ def test_a_plan_changes_nothing_and_says_what_would_come(
         "equal": 7,
     }
     assert {(one["row"]["PositionId"], one["reason"]) for one in result["rejected"]} == {
-        ("8", "PositionId is given 2 times, with other values"),
+        ("8", "PositionId is given 2 times, with different values"),
         ("z", "expected text for Client, found nothing"),
         ("0", 'expected a number for Amount, found "1,5"'),
     }

@@ -194,7 +194,7 @@ def test_what_is_not_committed_is_shown_to_who_asks_for_it(
     ]
     place: dict[str, Any] = {"topic": topic, "partition": 1}
     assert "aborted" in page.get("records/record", offset=0, **place)
-    assert "the mark by which a transaction ended" in page.get("records/record", offset=1, **place)
+    assert "it is a transaction marker" in page.get("records/record", offset=1, **place)
     writer.abort_transaction(30)
 
 

@@ -342,7 +342,9 @@ TOKEN_URL = {"SHARDPOST_UNSUBSCRIBE_URL": "https://bank.com/{client}/{token}"}
 
 def test_a_link_with_a_token_requires_a_secret() -> None:
     assert load(TOKEN_URL | {"SHARDPOST_UNSUBSCRIBE_SECRET": SECRET}).unsubscribe_secret == SECRET
-    with pytest.raises(UsageError, match=r"requires SHARDPOST_UNSUBSCRIBE_SECRET, by which \{tok"):
+    with pytest.raises(
+        UsageError, match=r"requires SHARDPOST_UNSUBSCRIBE_SECRET, with which \{tok"
+    ):
         load(TOKEN_URL)
 
 

@@ -178,7 +178,7 @@ def test_of_two_runs_that_commit_one_number_one_wins(settings: Settings) -> None
 
 def test_an_older_number_than_the_newest_is_refused(settings: Settings) -> None:
     snapshots.commit(installed(settings).tables, snapshot(5))
-    with pytest.raises(snapshots.ConflictError, match="snapshot 4: there is snapshot 5 already"):
+    with pytest.raises(snapshots.ConflictError, match="snapshot 4: snapshot 5 exists already"):
         snapshots.commit(installed(settings).tables, snapshot(4))
 
 

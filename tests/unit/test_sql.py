@@ -218,7 +218,7 @@ def test_what_fails_as_it_runs_is_one_line(shardpost: CommandLine) -> None:
     twice = "SELECT * FROM positions a JOIN positions b ON a.key = b.key"
     assert "name columns with AS" in shardpost.refused("sql", twice, "--json", code=2)
     both = shardpost.refused("sql", "SELECT 1", "--json", "--csv", code=2)
-    assert both == "shardpost: --csv and --json: expected one of them"
+    assert both == "shardpost: --csv and --json: expected only one of them"
 
 
 def test_of_a_query_that_fails_midway_no_half_of_a_document_is_printed(
