@@ -4,13 +4,14 @@ The audit looks at topics beside their declaration, brokers, and the tables' new
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from shardpost import tables
 from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.delta import snapshots
+from shardpost.delta.query import table_errors
 from shardpost.embedded.daemons import port_is_free
 from shardpost.errors import ShardpostError
 from shardpost.holders import inputs
@@ -76,7 +77,8 @@ def view(
 
 def _built_with(installation: Installation, now: datetime) -> tuple[Built | None, list[Unknown]]:
     try:
-        newest = snapshots.newest(installation.tables)
+        with table_errors():
+            newest = snapshots.newest(installation.tables)
     except ShardpostError as error:
         return None, [Unknown(None, "tables", str(error))]
     if newest is None:
@@ -92,15 +94,11 @@ MISSING_TOPIC = "missing-topic"  # said of all together
 
 def check_topics(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
     """Check all declared topics, as they are at this moment."""
-    try:
-        seen = view(
-            installation,
-            now,
-            lambda _, wanted: observe_topics(installation.kafka, [one.name for one in wanted]),
-        )
-    except ShardpostError as problem:
-        yield refused("topics", problem)
-        return
+    seen = view(
+        installation,
+        now,
+        lambda _, wanted: observe_topics(installation.kafka, [one.name for one in wanted]),
+    )
     cluster, expected = seen.cluster, seen.expected
     wrong = [one for one in findings(seen, TOPIC_RULES) if one.needs_attention]
     if missing := [str(one.topic) for one in wrong if one.rule == MISSING_TOPIC]:
@@ -128,11 +126,8 @@ def check_topics(installation: Installation, now: datetime) -> Iterator[DoctorFi
 
 
 def check_inputs(installation: Installation, now: datetime) -> DoctorFinding:
-    """Count new records as a compaction does, without reading them."""
-    try:
-        _, unread = inputs.Inputs(installation).state(now=now)
-    except ShardpostError as problem:
-        return refused("inputs", problem)
+    """Count new records as a compaction does, without reading them; its errors are those of it."""
+    _, unread = inputs.Inputs(installation).state(now=now)
     found = f"{counted(total_size(unread.ranges), 'offset')} not yet in a snapshot"
     if unread.open_transactions:
         hidden = "; ".join(map(str, unread.open_transactions))
@@ -149,11 +144,9 @@ DECIDE_LEDGER = "docs/weekly-email.md, The ledger was lost"
 STORES: tuple[TopicName, ...] = ("dead-letters", "parking-lot", "run-commands", LEDGER)
 
 
-def check_stores(
-    installation: Installation, existing: Collection[str], now: datetime
-) -> Iterator[DoctorFinding]:
+def check_stores(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
     """Check each store as the job that uses it does; the ledger for the last week that ended."""
-    week = IsoWeek.last_ended(now)
+    week, existing = IsoWeek.last_ended(now), installation.kafka.metadata().topics
     for name in STORES:
         topic = installation.kafka.topic(name)
         check_name = f"store {topic}"
@@ -185,9 +178,6 @@ def check_letters(installation: Installation, now: datetime) -> DoctorFinding:
     return ok("letters", found)
 
 
-DEPENDENT = ("kafka version", "topics", "stores", "letters", "inputs")
-
-
 def check_kafka(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
     """Check the broker; if it answers, all that is in it."""
     if not is_reachable(installation.kafka, installation.kafka.timeout):
@@ -202,15 +192,15 @@ def check_kafka(installation: Installation, now: datetime) -> Iterator[DoctorFin
             if not kafka.why_nobody_listens():
                 found = kafka.why_not_admitted() or found
         yield error("kafka", found, "an answer", cure)
-        yield from (unknown(name, "not checked: Kafka does not answer") for name in DEPENDENT)
+        yield from (unknown(name, "not checked: Kafka does not answer") for name in IN_KAFKA)
         return
     yield ok("kafka", f"{installation.kafka.bootstrap} answers")
-    yield check_version(installation.kafka)
-    yield from check_owner(installation)
-    yield from check_topics(installation, now)
-    yield from check_stores(installation, installation.kafka.metadata().topics, now)
-    yield check_letters(installation, now)
-    yield check_inputs(installation, now)
+    for name, check in IN_KAFKA.items():
+        try:
+            with table_errors():
+                yield from check(installation, now)
+        except ShardpostError as problem:
+            yield refused(name, problem)
 
 
 def check_owner(installation: Installation) -> Iterator[DoctorFinding]:
@@ -235,3 +225,14 @@ def check_version(kafka: Kafka) -> DoctorFinding:
     if loss := known_loss(found := release(level)):
         return warning(name, f"Kafka {found}, which {loss}", WITHOUT_LOSS, WHICH_RELEASE)
     return ok(name, f"Kafka {found}")
+
+
+# What is asked of a broker that answers; none can stop another.
+IN_KAFKA: dict[str, Callable[[Installation, datetime], Iterable[DoctorFinding]]] = {
+    "kafka version": lambda installation, _: [check_version(installation.kafka)],
+    "owner": lambda installation, _: check_owner(installation),
+    "topics": check_topics,
+    "stores": check_stores,
+    "letters": lambda installation, now: [check_letters(installation, now)],
+    "inputs": lambda installation, now: [check_inputs(installation, now)],
+}

@@ -201,7 +201,17 @@ def test_what_a_compaction_would_refuse_is_said_before(kafka: MemoryKafka) -> No
         audit.check_inputs(installed(kafka.settings), NOW).state == "ok"
     )  # nothing was read of it before
     kafka.broker.delete_topic("exchanges")
-    assert "has no topic exchanges" in audit.check_inputs(installed(kafka.settings), NOW).found
+    assert "has no topic exchanges" in found(kafka.settings, "inputs").found
+
+
+def test_damaged_tables_keep_no_check_of_kafka_from_being_made(kafka: MemoryKafka) -> None:
+    log = kafka.settings.home / "tables" / "snapshots" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text("{")
+    made = {one.check: one.state for one in audit.check_kafka(installed(kafka.settings), NOW)}
+    assert (made["topics"], made["store dead-letters"], made["inputs"]) == ("ok", "ok", "error")
+    found = audit.audit(installed(kafka.settings), NOW)
+    assert ("unknown", "tables") in {(one.rule, one.setting) for one in found}
 
 
 def test_without_tables_the_cure_is_a_compaction(settings: Settings) -> None:
