@@ -33,7 +33,7 @@ from shardpost.installation import Installation
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import MOST_WRITERS
-from shardpost.kafka.records import in_batches, queue_config
+from shardpost.kafka.records import in_batches
 from shardpost.kafka.topic_metadata import (
     largest_batch,
     partition_counts,
@@ -212,7 +212,7 @@ class _Publisher:
             kept.say(**texts)
             return kept, True
         id_ = f"{partition.topic}/publish/{partition.partition}"
-        config = producer_config(self._config) | queue_config(self._largest)
+        config = producer_config(self._config)
         # Whether it may is asked once for all of them, when they are open.
         writer = Transactions(self._installation.kafka, id_, may_write=anyone, **texts, **config)
         try:

@@ -32,7 +32,7 @@ from shardpost.installation import Installation
 from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.groups import groups
-from shardpost.kafka.records import Outgoing, Record, batch_bytes, queue_config
+from shardpost.kafka.records import Outgoing, Record, batch_bytes
 from shardpost.kafka.topic_metadata import largest_batch, producer_config, topic_config
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.logs import step
@@ -169,7 +169,7 @@ class _Sending:
             " compaction stops",
             failed=f"{topic}: could not send rejected records ({{reason}}); the next compaction"
             " sends them",
-            **producer_config(self._config) | queue_config(largest_batch(self._config)),
+            **producer_config(self._config),
         )
 
     def _sent(self, reader: "GroupConsumer", sent: int) -> _Sent:

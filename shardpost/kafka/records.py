@@ -94,8 +94,6 @@ def batch_bytes(record: Outgoing) -> int:
 
 MAX_BATCH_RECORDS = 10_000
 MAX_BATCH_BYTES = 16 << 20
-# A batch takes seconds; a dead producer's blocks readers only until the next run, or so long.
-TRANSACTION_TIMEOUT_MS = 60_000
 
 
 class Batch(NamedTuple):
@@ -147,12 +145,3 @@ def size_of(record: Record) -> int:
     for _, value in record.headers:  # `sum` would take twice as long
         size += HEADER_BYTES + len(value or b"")
     return size
-
-
-def queue_config(largest: int) -> dict[str, Any]:
-    """Return settings of a producer that holds no more in memory than about one batch.
-
-    `largest` is the bytes of its largest record. librdkafka's default is a gigabyte.
-    """
-    kbytes = (max(MAX_BATCH_BYTES, 2 * largest) >> 10) + 1
-    return {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS, "queue.buffering.max.kbytes": kbytes}

@@ -25,6 +25,7 @@ from shardpost.kafka.kafka import (
     Kafka,
     KafkaUnreachableError,
 )
+from shardpost.kafka.records import MAX_BATCH_BYTES
 from shardpost.values.topic_names import TopicName
 
 
@@ -169,6 +170,8 @@ MOST_BATCH_BYTES = 64 << 20
 BATCH_SIZE = 1_000_000
 # What a client may have to send beside one record that is as large as its topic accepts.
 REQUEST_BYTES = 64 << 10
+# A batch takes seconds; a dead producer's blocks readers only until the next run, or so long.
+TRANSACTION_TIMEOUT_MS = 60_000
 
 
 def topic_config(kafka: Kafka, topic: str) -> TopicConfig:
@@ -185,11 +188,16 @@ def largest_batch(config: TopicConfig) -> int:
 
 
 def producer_config(config: TopicConfig) -> dict[str, Any]:
-    """Return the settings of a producer that writes records as large as a topic accepts."""
+    """Return the settings of a producer that writes batches of records as a topic accepts them.
+
+    It holds no more in memory than about one transaction: librdkafka's default is a gigabyte.
+    """
     largest = largest_batch(config)
     limits: dict[str, Any] = {
         "message.max.bytes": max(largest + REQUEST_BYTES, BATCH_SIZE),
         "batch.size": min(BATCH_SIZE, largest),
+        "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+        "queue.buffering.max.kbytes": (max(MAX_BATCH_BYTES, 2 * largest) >> 10) + 1,
     }
     is_zstd = config.get("compression.type") == "zstd"
     return limits | ({"compression.type": "zstd"} if is_zstd else {})

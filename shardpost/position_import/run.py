@@ -28,7 +28,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import headers_of, read_to_end
-from shardpost.kafka.records import Outgoing, in_batches, queue_config
+from shardpost.kafka.records import Outgoing, in_batches
 from shardpost.kafka.topic_metadata import (
     TopicConfig,
     largest_batch,
@@ -90,7 +90,7 @@ class ImportWriter:
             " Run it again to see what is left",
             failed=f"{self._topic}: cannot write to it ({{reason}}): run the import again to"
             " write the rest",
-            **producer_config(config) | queue_config(largest_batch(config)),
+            **producer_config(config),
         )
         self._count = 0
 
