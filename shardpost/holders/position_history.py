@@ -15,11 +15,9 @@ from shardpost.holders.model.explain import (
     Change,
     ExchangeRecord,
     PositionRecord,
-    Standing,
+    Replay,
     Transition,
     explain,
-    standing,
-    transitions,
     why_unknown,
 )
 from shardpost.holders.model.fields import RecordKind
@@ -41,8 +39,8 @@ _KEYS = """
 SELECT DISTINCT c.key FROM position_events c WHERE {condition}
 """
 _POSITIONS = f"""
-SELECT {RECORD}, h.client, h.ticker, h.amount, h.exchange FROM position_events h
-WHERE {_DECODABLE} AND ({{of_keys}})
+SELECT {RECORD}, h.client, h.ticker, h.amount, h.exchange, h.reason FROM position_events h
+WHERE {{condition}} {{rest}}
 """  # noqa: S608 - constants
 _EXCHANGES = f"""
 SELECT {RECORD}, h.country FROM exchange_events h WHERE {_DECODABLE}
@@ -53,23 +51,15 @@ def explanation(
     installation: Installation, snapshot: Snapshot, client: str, position: str | None
 ) -> list[Transition]:
     """Return what put or took each position of the client, or that one; [] if it never had any."""
-    found = _rows_of_positions(installation.tables, snapshot, _condition(client, position))
-    changes = _replayed(installation, snapshot, client, found)
-    return [one for one in changes if one.change is not Change.AMENDED]
-
-
-def _rows_of_positions(tables: Tables, snapshot: Snapshot, condition: str) -> list[dict[str, Any]]:
-    """Return the records of the keys of which any record meets the condition.
-
-    By two queries: all columns are then read only of the row groups and pages that may have a key.
-    """
-    history = OpenedTables(tables, at_snapshot(snapshot, POSITION_EVENTS))
-    select = _KEYS.format(condition=condition)
+    history = _opened(installation, snapshot)
+    # By two queries: all columns are then read only of row groups and pages that may have a key.
+    select = _KEYS.format(condition=_condition(client, position))
     keys = [row["key"] for row in history.rows(select)]
     if not keys:
         return []
     of_keys = f"h.key IN ({select})" if len(keys) > KEYS_LISTED else in_lists(keys)
-    return history.rows(_POSITIONS.format(of_keys=of_keys))
+    changes = _replayed(installation, snapshot, client, history, of_keys)
+    return [one for one in changes if one.change is not Change.AMENDED]
 
 
 def positions_ever(tables: Tables, snapshot: Snapshot, client: str) -> list[str]:
@@ -85,9 +75,8 @@ def explanation_of(
     """Return the same of KEYS_LISTED of the client's positions at most, with what AMENDED them."""
     if not positions:
         return []
-    sql = _POSITIONS.format(of_keys=in_lists(positions))
-    found = rows(installation.tables, sql, at_snapshot(snapshot, POSITION_EVENTS))
-    return _replayed(installation, snapshot, client, found)
+    history = _opened(installation, snapshot)
+    return _replayed(installation, snapshot, client, history, in_lists(positions))
 
 
 def _condition(client: str, position: str | None) -> str:
@@ -96,20 +85,20 @@ def _condition(client: str, position: str | None) -> str:
     return condition if position is None else f"{condition} AND c.key = {text_literal(position)}"
 
 
+def _opened(installation: Installation, snapshot: Snapshot) -> OpenedTables:
+    return OpenedTables(installation.tables, at_snapshot(snapshot, POSITION_EVENTS))
+
+
 def _replayed(
-    installation: Installation, snapshot: Snapshot, client: str, found: list[dict[str, Any]]
+    installation: Installation,
+    snapshot: Snapshot,
+    client: str,
+    history: OpenedTables,
+    of_keys: str,
 ) -> list[Transition]:
-    if not found:
-        return []
-    positions = [PositionRecord(**_position(row, installation.topic("positions"))) for row in found]
+    positions = _records(installation, history, f"{_DECODABLE} AND ({of_keys})")
     exchanges = exchange_records(installation, snapshot, {record.exchange for record in positions})
     return explain(client, positions, exchanges, snapshot.country)
-
-
-def _position(row: dict[str, Any], topic: str) -> dict[str, Any]:
-    """Return the fields of a PositionRecord, by a row with the columns of RECORD."""
-    own = {name: row[name] for name in ("client", "ticker", "amount", "exchange")}
-    return _history_record(row, topic) | own
 
 
 def in_lists(keys: Collection[str], column: str = "h.key") -> str:
@@ -154,31 +143,6 @@ MOST_RECORDS = 10_000
 # So many rejected records are listed of the positions of a client.
 MOST_REJECTED = 100
 
-_ROWS = f"""
-SELECT {RECORD}, h.client, h.ticker, h.amount, h.exchange, h.reason
-FROM position_events h WHERE {{condition}} ORDER BY {{order}} LIMIT {{most}}
-"""  # noqa: S608 - constants
-
-
-@dataclass(frozen=True)
-class RecordOfPosition(PositionRecord):
-    """Any record of a position, of a kind; `reason` is why it was rejected, None if it was not."""
-
-    kind: RecordKind = RecordKind.UPSERT
-    reason: str | None = None
-
-    @property
-    def position(self) -> str:
-        """Its key."""
-        return self.key
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it with its coordinates, without what a record of its kind has not."""
-        names = ("position", "snapshot", "client", "ticker", "amount", "exchange", "reason")
-        values = {name: value for name in names if (value := getattr(self, name)) is not None}
-        own = {"kind": str(self.kind), "timestamp": self.timestamp.isoformat()}
-        return values | self.coordinates._asdict() | own
-
 
 @dataclass(frozen=True)
 class PositionHistory:
@@ -189,32 +153,31 @@ class PositionHistory:
     """
 
     position: str
-    standing: Standing | None
-    records: Sequence[RecordOfPosition]
-    changes: Sequence[Transition]
+    replay: Replay
+    records: Sequence[PositionRecord]
     is_whole: bool
 
     @property
-    def latest(self) -> RecordOfPosition | None:
+    def latest(self) -> PositionRecord | None:
         """The record that is in effect, if there is one."""
         return next((one for one in self.records if one.kind is not RecordKind.REJECTED), None)
 
     @property
     def why(self) -> str:
         """Why it counts, or does not."""
-        if self.standing is not None:
-            return self.standing.why
-        return why_unknown(has_records=bool(self.records))
+        if self.replay.latest is None:
+            return why_unknown(has_records=bool(self.records))
+        return self.replay.why(self.replay.owner or "")
 
     def as_json(self) -> dict[str, Any]:
         """Return client, counts, why; records; and changes with the client of each."""
         return {
             "position": self.position,
-            "client": self.standing.client if self.standing else None,
-            "counts": bool(self.standing and self.standing.counts),
+            "client": self.replay.owner,
+            "counts": self.replay.holder is not None,
             "why": self.why,
             "records": [record.as_json() for record in self.records],
-            "changes": [{"client": one.client, **one.as_json()} for one in self.changes],
+            "changes": [{"client": one.client, **one.as_json()} for one in self.replay.changes],
         }
 
 
@@ -223,39 +186,39 @@ def position_history(
 ) -> PositionHistory:
     """Return what a snapshot knows of a position; without any record if it has none of it."""
     condition = f"h.key = {text_literal(position)}"
-    found = _records(installation, snapshot, condition, newest_first("h"), MOST_RECORDS + 1)
+    newest = f"ORDER BY {newest_first('h')} LIMIT {MOST_RECORDS + 1}"
+    found = _records(installation, _opened(installation, snapshot), condition, newest)
     kept = found[:MOST_RECORDS]
     good = [one for one in kept if one.kind is not RecordKind.REJECTED]
     exchanges = exchange_records(installation, snapshot, {record.exchange for record in good})
     return PositionHistory(
         position,
-        standing(good, exchanges, snapshot.country) if good else None,
+        Replay.of(good, exchanges, snapshot.country),
         kept,
-        transitions(good, exchanges, snapshot.country) if good else [],
         len(found) == len(kept),
     )
 
 
 def rejected_of(
     installation: Installation, snapshot: Snapshot, positions: list[str]
-) -> list[RecordOfPosition]:
+) -> list[PositionRecord]:
     """Return the newest rejected records of some positions, MOST_REJECTED at most."""
     if not positions:
         return []
     condition = f"h.kind = {text_literal(RecordKind.REJECTED)} AND ({in_lists(positions)})"
-    order = "h.timestamp DESC, h.offset DESC"
-    return _records(installation, snapshot, condition, order, MOST_REJECTED)
+    newest = f"ORDER BY h.timestamp DESC, h.offset DESC LIMIT {MOST_REJECTED}"
+    return _records(installation, _opened(installation, snapshot), condition, newest)
 
 
 def _records(
-    installation: Installation, snapshot: Snapshot, condition: str, order: str, most: int
-) -> list[RecordOfPosition]:
-    sql = _ROWS.format(condition=condition, order=order, most=most)
-    found = rows(installation.tables, sql, at_snapshot(snapshot, POSITION_EVENTS))
-    topic = installation.topic("positions")
+    installation: Installation, history: OpenedTables, condition: str, rest: str = ""
+) -> list[PositionRecord]:
+    topic, names = installation.topic("positions"), ("client", "ticker", "amount", "exchange")
     return [
-        RecordOfPosition(
-            **_position(row, topic), kind=RecordKind(row["kind"]), reason=row["reason"]
+        PositionRecord(
+            **_history_record(row, topic),
+            **{name: row[name] for name in (*names, "reason")},
+            kind=RecordKind(row["kind"]),
         )
-        for row in found
+        for row in history.rows(_POSITIONS.format(condition=condition, rest=rest))
     ]

@@ -17,7 +17,6 @@ from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.holders.position_history import (
     MOST_RECORDS,
     PositionHistory,
-    RecordOfPosition,
     explanation_of,
     position_history,
     positions_ever,
@@ -249,8 +248,8 @@ STEPS = (
 
 def _step(
     visit: PageRequest,
-    one: Transition | RecordOfPosition,
-    record: RecordOfPosition | None = None,
+    one: Transition | PositionRecord,
+    record: PositionRecord | None = None,
 ) -> tuple[object, ...]:
     """Return the step of a change, or of a record that changed nothing.
 
@@ -300,8 +299,7 @@ def position(
     notes = [queries.not_covered(at.as_known(visit.now), as_of), queries.pruned(at)]
     if not found.is_whole:
         notes.append(f"It has more records than {MOST_RECORDS:,}: these are the newest")
-    standing = found.standing
-    owner = standing.client if standing else None
+    owner = found.replay.owner
     then = as_of and listed_holders.terms_of(visit.installation.tables, at, [position], as_of)
     empty = queries.unknown_position(at, position, found.why)
     return visit.answer(
@@ -309,7 +307,7 @@ def position(
         found,
         page_of(_steps(visit, found), STEPS, page, empty),
         position=position,
-        standing=standing,
+        counts=found.replay.holder is not None,
         latest=found.latest,
         why=found.why,
         holder=_client(visit, owner) if owner else None,
@@ -331,8 +329,8 @@ def _client(visit: PageRequest, client: str, as_of: datetime | None = None) -> L
 def _steps(visit: PageRequest, found: PositionHistory) -> list[tuple[object, ...]]:
     """Return what all records of a position did, and those of exchanges, the newest first."""
     records = {one.coordinates: one for one in found.records}
-    changed = {one.coordinates for one in found.changes}
-    own: list[Transition | RecordOfPosition] = [*found.changes]
+    changed = {one.coordinates for one in found.replay.changes}
+    own: list[Transition | PositionRecord] = [*found.replay.changes]
     own += [one for at, one in records.items() if at not in changed]
     newest = sorted(own, key=lambda one: one.timestamp)[::-1]
     return [_step(visit, one, records.get(one.coordinates)) for one in newest]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies
 
 from shardpost.delta import parquet_files, snapshots, storage, table_log
-from shardpost.delta.query import OpenedTables, at_snapshot, rows
+from shardpost.delta.query import OpenedTables
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import text_literal
 from shardpost.holders import position_history as module
@@ -20,9 +20,9 @@ from shardpost.holders.model.explain import (
     Change,
     ExchangeRecord,
     PositionRecord,
+    Replay,
     Transition,
     explain,
-    transitions,
 )
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import Order, order_of
@@ -105,7 +105,8 @@ def test_replaying_the_changes_gives_the_holders_of_every_snapshot(batches: list
         found = [
             transition
             for key in {record.key for record in positions}
-            for transition in transitions([p for p in positions if p.key == key], exchanges, "US")
+            for own in [[one for one in positions if one.key == key]]
+            for transition in Replay.of(own, exchanges, "US").changes
         ]
         expected = {client: set(ids) for client, ids in holders_of(history).items()}
         assert replayed(found) == expected
@@ -191,7 +192,7 @@ def test_an_older_partition_read_later_changes_nothing() -> None:
     history = history_of([Batch([new], [US]), Batch([old])])
     high, low = (Record(**asdict(r) | {"seq": 9 - r.seq}) for r in history.positions)
     positions, exchanges = read(History([high, low], history.exchanges))
-    found = transitions(positions, exchanges, "US")
+    found = Replay.of(positions, exchanges, "US").changes
     assert [(t.client, t.change) for t in found] == [("client2", "put")]
 
 
@@ -245,12 +246,14 @@ AND h.key IN (SELECT c.key FROM position_events c WHERE c.client = {client})
 
 
 def by_one_scan(at: Settings, snapshot: Snapshot, client: str) -> list[Transition]:
-    def read(*_given: object) -> list[dict[str, Any]]:
-        sql = REFERENCE.format(client=text_literal(client))
-        return rows(installed(at).tables, sql, at_snapshot(snapshot, POSITION_EVENTS))
+    class Scanned(OpenedTables):
+        def rows(self, sql: str) -> list[dict[str, Any]]:
+            if "DISTINCT c.key" in sql:
+                return super().rows(sql)
+            return super().rows(REFERENCE.format(client=text_literal(client)))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_rows_of_positions", read)
+        patch.setattr(module, "OpenedTables", Scanned)
         return explanation(installed(at), snapshot, client, None)
 
 

@@ -7,7 +7,7 @@ no later record of its key is known by then. The first record of an exchange sta
 was read with it, since its country counted also before it (docs/compaction.md).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from shardpost.errors import shown
+from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import Order, is_reconciled, is_retry
 from shardpost.holders.model.who_holds import position_sort_key
 from shardpost.kafka.coordinates import Coordinates
@@ -59,12 +60,29 @@ class HistoryRecord:
 
 @dataclass(frozen=True)
 class PositionRecord(HistoryRecord):
-    """A record of `positions`: whose it is and what, all None if it closes the position."""
+    """A record of `positions`: whose it is and what, all None if it closes the position.
+
+    Any record of a position may be one; `reason` is why it was rejected, None if it was not.
+    """
 
     client: str | None
     exchange: str | None
     ticker: str | None = None
     amount: str | None = None
+    kind: RecordKind = RecordKind.UPSERT
+    reason: str | None = None
+
+    @property
+    def position(self) -> str:
+        """Its key."""
+        return self.key
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it with its coordinates, without what a record of its kind has not."""
+        names = ("position", "snapshot", "client", "ticker", "amount", "exchange", "reason")
+        values = {name: value for name in names if (value := getattr(self, name)) is not None}
+        own = {"kind": str(self.kind), "timestamp": self.timestamp.isoformat()}
+        return values | self.coordinates._asdict() | own
 
 
 @dataclass(frozen=True)
@@ -102,22 +120,58 @@ class Transition:
 
 
 @dataclass
-class _State:
-    """One position while its records are replayed."""
+class Replay:
+    """One position, by the records of its key and of the exchanges that they name, in order.
+
+    `changes` is every change of who holds it, or of what it is; `late` are its records that came
+    when a later one was known, each with that.
+    """
 
     country: str
     latest: PositionRecord | None = None
     exchanges: dict[str, ExchangeRecord] = field(default_factory=dict)
+    changes: list[Transition] = field(default_factory=list)
+    late: list[tuple[PositionRecord, PositionRecord]] = field(default_factory=list)
 
-    def apply(self, record: HistoryRecord) -> None:
+    @classmethod
+    def of(
+        cls,
+        position: Iterable[PositionRecord],
+        exchanges: Iterable[ExchangeRecord],
+        country: str,
+    ) -> "Replay":
+        """Replay all decodable records of a position, and of the exchanges that they name."""
+        made = cls(country)
+        for record in in_order(position, exchanges):
+            before, old = made.holder, made.latest
+            made._apply(record)
+            made._note(record, before, old)
+        return made
+
+    def _apply(self, record: HistoryRecord) -> None:
         """Apply a record, unless a later one of its key is known."""
         if isinstance(record, PositionRecord):
             if self.latest is None or record.order > self.latest.order:
                 self.latest = record
+            else:
+                self.late.append((record, self.latest))
         elif isinstance(record, ExchangeRecord):
             known = self.exchanges.get(record.key)
             if known is None or record.order > known.order:
                 self.exchanges[record.key] = record
+
+    def _note(self, record: HistoryRecord, before: str | None, old: PositionRecord | None) -> None:
+        """Note what a record changed; `before` is who held the position, by the record `old`."""
+        after, new = self.holder, self.latest
+        if before == after:
+            if after and old and new and _TERMS(old) != _TERMS(new):
+                amended = _transition(after, new, Change.AMENDED, record, self.why(after))
+                self.changes.append(replace(amended, before=old))
+            return
+        took = Change.RECONCILED if is_reconciled(record.order) else Change.TOOK
+        for client, change, own in ((before, took, old), (after, Change.PUT, new)):
+            if client is not None and own is not None:
+                self.changes.append(_transition(client, own, change, record, self.why(client)))
 
     @property
     def holder(self) -> str | None:
@@ -125,6 +179,11 @@ class _State:
         if self.latest is None or self._country() != self.country:
             return None
         return self.latest.client
+
+    @property
+    def owner(self) -> str | None:
+        """Whose it is by its latest record, whether or not it counts; None if it is closed."""
+        return self.latest.client if self.latest else None
 
     def why(self, client: str) -> str:
         """Say why the position does or does not count for that client."""
@@ -161,17 +220,21 @@ def explain(
         own = of_position[key]
         named = {record.exchange for record in own if record.exchange is not None}
         theirs = [record for code in named for record in of_exchange.get(code, [])]
-        changes = [t for t in transitions(own, theirs, country) if t.client == client]
+        replay = Replay.of(own, theirs, country)
+        changes = [t for t in replay.changes if t.client == client]
         if not changes:
-            state = _State(country)
-            for record in (*own, *theirs):
-                state.apply(record)
-            latest, why = max(own, key=lambda record: record.order), state.why(client)
+            latest, why = max(own, key=lambda record: record.order), replay.why(client)
             given = [one for one in own if one.client == client] or own
             last = max(given, key=lambda record: record.order)
             changes = [_transition(client, last, Change.NOT_COUNTED, latest, why)]
         result += changes
-        result += _without_effect(client, own)
+        result += [  # corrections in the client's favour that came when a later record was known
+            _transition(
+                client, late, Change.NO_EFFECT, late, f"{newer.coordinates} is newer and wins"
+            )
+            for late, newer in replay.late
+            if is_retry(late.order) and late.client == client
+        ]
     return result
 
 
@@ -180,69 +243,11 @@ def why_unknown(*, has_records: bool) -> str:
     return "all of its records were rejected" if has_records else "no record of it"
 
 
-@dataclass(frozen=True)
-class Standing:
-    """Whose a position is by its latest record (None: it is closed), whether it counts, and why."""
-
-    client: str | None
-    counts: bool
-    why: str
-
-
-def standing(
-    position: Sequence[PositionRecord], exchanges: Sequence[ExchangeRecord], country: str
-) -> Standing:
-    """Return how a position stands after these records of its key and of its exchanges."""
-    state = _State(country)
-    for record in (*position, *exchanges):
-        state.apply(record)
-    client = state.latest.client if state.latest else None
-    return Standing(client, state.holder is not None, state.why(client or ""))
-
-
-def _without_effect(client: str, position: Sequence[PositionRecord]) -> Iterator[Transition]:
-    """Yield the corrections in that client's favour that came when a later record was known."""
-    state = _State("")
-    for record in in_order(position, []):
-        state.apply(record)
-        latest = state.latest
-        if not isinstance(record, PositionRecord) or latest is None or latest is record:
-            continue
-        if is_retry(record.order) and record.client == client:
-            why = f"{latest.coordinates} is newer and wins"
-            yield _transition(client, record, Change.NO_EFFECT, record, why)
-
-
 def _by_key(records: Iterable[AnyRecord]) -> dict[str, list[AnyRecord]]:
     by_key: dict[str, list[AnyRecord]] = {}
     for record in records:
         by_key.setdefault(record.key, []).append(record)
     return by_key
-
-
-def transitions(
-    position: Sequence[PositionRecord], exchanges: Sequence[ExchangeRecord], country: str
-) -> list[Transition]:
-    """Return every change of who holds one position, or of what it is, in order.
-
-    `position` is that key's records; `exchanges` those of the exchanges they name.
-    """
-    state = _State(country)
-    found = []
-    for record in in_order(position, exchanges):
-        before, old = state.holder, state.latest
-        state.apply(record)
-        after, new = state.holder, state.latest
-        if before == after:
-            if after and old and new and _TERMS(old) != _TERMS(new):
-                amended = _transition(after, new, Change.AMENDED, record, state.why(after))
-                found.append(replace(amended, before=old))
-            continue
-        took = Change.RECONCILED if is_reconciled(record.order) else Change.TOOK
-        for client, change, own in ((before, took, old), (after, Change.PUT, new)):
-            if client is not None and own is not None:
-                found.append(_transition(client, own, change, record, state.why(client)))
-    return found
 
 
 def in_order(
