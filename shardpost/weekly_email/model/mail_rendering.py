@@ -42,10 +42,10 @@ from shardpost.weekly_email.model.mail_templates import (
     SUBJECT,
     TEXT,
     VARIABLES,
-    Filters,
     MailTemplates,
     Source,
     Values,
+    filters_of,
     language_of,
 )
 
@@ -253,5 +253,5 @@ def _environment(
     environment.template_class = _Fresh
     # The same inputs make the same mail: no randomness.
     del environment.filters["random"], environment.globals["lipsum"]
-    environment.filters |= Filters(language).as_dict()
+    environment.filters |= filters_of(language)
     return environment

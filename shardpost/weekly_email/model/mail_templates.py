@@ -94,49 +94,33 @@ def _iso_day(value: date) -> str:
     return f"{value:%A %Y-%m-%d}"
 
 
-@dataclass(frozen=True)
-class Filters:
-    """The filters of templates in a language, by their names.
+def filters_of(language: str | None) -> dict[str, Callable[..., str]]:
+    """Return the filters of templates in a language, by their names.
 
     `number`, `day` and `instant` are those of the shipped templates: without a language, as in the
-    records and ISO 8601. The others are Babel's, under its names.
+    records and ISO 8601. The others are Babel's, under its names: in UTC, with a pattern if given.
     """
 
-    language: str | None
-
-    @property
-    def _locale(self) -> "Locale":
-        return _locale(self.language or ENGLISH)
-
-    def number(self, value: object) -> str:
-        """Return a number with all its digits."""
-        return str(value) if self.language is None else number_text(str(value), self.language)
-
-    def day(self, value: date) -> str:
-        """Return a date with the day of the week."""
-        if self.language is None:
-            return _iso_day(value)
-        return self.of_babel("format_date", value, "full")
-
-    def instant(self, value: datetime) -> str:
-        """Return a date and the time of day."""
-        if self.language is None:
-            return f"{_iso_day(value.date())} {value:%H:%M}"
-        time = self.of_babel("format_time", value, "short")
-        return f"{self.day(value)} {time}"
-
-    def of_babel(self, name: str, value: object, format: str | None = None) -> str:  # noqa: A002 - Babel's
-        """Return a value formatted by a Babel function, in UTC, with a pattern if given."""
+    def of_babel(name: str, value: object, format: str | None = None) -> str:  # noqa: A002 - Babel's
         function = getattr(import_module(f"babel.{OF_BABEL[name]}"), name)
         given: dict[str, Any] = {} if format is None else {"format": format}
         if name == "format_decimal":
             given["decimal_quantization"] = False
-        return str(function(value, locale=self._locale, **given))
+        return str(function(value, locale=_locale(language or ENGLISH), **given))
 
-    def as_dict(self) -> dict[str, Callable[..., str]]:
-        """Return the filters in Jinja's form."""
-        own = {"number": self.number, "day": self.day, "instant": self.instant}
-        return own | {name: partial(self.of_babel, name) for name in OF_BABEL}
+    def number(value: object) -> str:
+        return str(value) if language is None else number_text(str(value), language)
+
+    def day(value: date) -> str:
+        return _iso_day(value) if language is None else of_babel("format_date", value, "full")
+
+    def instant(value: datetime) -> str:
+        if language is None:
+            return f"{_iso_day(value.date())} {value:%H:%M}"
+        return f"{day(value)} {of_babel('format_time', value, 'short')}"
+
+    own = {"number": number, "day": day, "instant": instant}
+    return own | {name: partial(of_babel, name) for name in OF_BABEL}
 
 
 SUBJECT, FROM_NAME, REPLY_TO = "subject.txt", "from_name.txt", "reply_to.txt"
