@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 )
 @task_errors()
 def maintain(**context: Any) -> dict[str, Any]:
-    """Maintain the tables once; return how much went."""
+    """Maintain the tables once; return how much was removed."""
     from shardpost.maintenance.maintain import maintain_all
 
     installation, dry_run = task_installation(), bool(context["params"]["dry_run"])

@@ -1,4 +1,4 @@
-"""What the log of a table says of the values in its files: lowest, highest, how many nulls.
+"""Statistics in the log of a table about the values in its files: bounds and null counts.
 
 A log keeps that when the file is gone: of a table of clients these would be names and addresses. So
 columns of `Table.contacts` have no bounds.
@@ -85,7 +85,7 @@ def _add_action(
 
 
 def _statistics(metadata: "pq.FileMetaData", without_bounds: Collection[str]) -> dict[str, Any]:
-    """Return a file's statistics as Delta has them: rows, and bounds and nulls of flat columns."""
+    """Return a file's statistics in Delta's form: rows, and bounds and nulls of flat columns."""
     bounds: Bounds = {}
     nulls: Counter[str] = Counter()
     unbounded: set[str] = {*without_bounds}

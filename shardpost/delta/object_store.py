@@ -1,4 +1,4 @@
-"""The object store that has the tables where SHARDPOST_TABLES is a URL: address, small objects.
+"""The object store of the tables, if SHARDPOST_TABLES is a URL: its address, small objects.
 
 Keys and address are those of AWS's own variables (`settings.store`), which every process gets
 by its environment or within the settings: never by its command line, and they are never shown.
@@ -59,12 +59,12 @@ class Address:
 
     @property
     def is_plain(self) -> bool:
-        """Tell whether it is asked without TLS."""
+        """Tell whether requests to it are without TLS."""
         return (self.endpoint or "").startswith("http://")
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """Its name for people."""
         return self.endpoint or f"S3 in {self.region}"
 
 
@@ -96,9 +96,9 @@ class Objects:
         return None
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
-        """Put an object if there is none of that name; tell whether it is this one now.
+        """Put an object if none has that name; tell whether this one was put.
 
-        Of several who do so at once, one is told so. Content that no other writer puts tells its
+        Of several concurrent writers, one gets True. Content that no other writer puts tells its
         own writer from others also where the answer to a put was lost.
         """
         import obstore
@@ -125,7 +125,7 @@ class Objects:
         return sorted(one["path"] for one in self._listed(folder))
 
     def newest(self, folders: Iterable[str], most: int, most_bytes: int) -> list[str]:
-        """Return the names of the objects written last: so many, or of about so many bytes."""
+        """Return the names of the newest objects, up to a number or to about that many bytes."""
         found = [one for folder in folders for one in self._listed(folder)]
         found.sort(key=lambda one: one["last_modified"], reverse=True)
         before = accumulate((one["size"] for one in found), initial=0)
@@ -140,7 +140,7 @@ class Objects:
             return [one for page in pages for one in page]
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects, a thousand by each request; those that are gone are passed over."""
+        """Delete objects, a thousand in each request; missing ones are skipped."""
         import obstore
 
         with self._errors(), suppress(FileNotFoundError):
@@ -163,9 +163,9 @@ def open_objects(where: Address, *folders: str) -> Objects:
 
 
 def require_answer(where: Address) -> None:
-    """Raise ShardpostError, within some seconds, if the store does not answer.
+    """Raise ShardpostError within seconds if the store does not answer.
 
-    Or if it has not that bucket, or refuses the key.
+    Also if it lacks the bucket, or refuses the key.
     """
     import obstore
 
@@ -213,12 +213,12 @@ _OF_KEYS = {
 
 
 def describe_error(error: Exception) -> str | None:
-    """Return in one line what a library says that asked a store; None for other errors."""
+    """Return a library's error from a store as one line; None for other errors."""
     return problem(None, error) if _OF_STORE.search(str(error)) else None
 
 
 def problem(where: Address | None, error: Exception) -> str:
-    """Return in one line, without keys, what a store answered, and what to do."""
+    """Return a store's answer and what to do as one line, without keys."""
     text = _WRAPPED.sub(" ", str(error))
     there = f"object store {where.name}, bucket {where.bucket}" if where else "object store"
     code = match[1] if (match := _CODE.search(text)) else None
@@ -238,9 +238,9 @@ _RACES, _WRITERS = 8, 8
 
 
 def require_conditional_put(where: Address) -> None:
-    """Refuse a store that lets several writers put one key: it loses commits without a word.
+    """Refuse a store that lets several writers put one key: it loses commits silently.
 
-    Some stand-ins of S3 (such as S3Mock) are such.
+    Some stand-ins for S3 (such as S3Mock) do.
     """
     objects = open_objects(where, "_probes")
     names = [f"{uuid.uuid4()}" for _ in range(_RACES)]

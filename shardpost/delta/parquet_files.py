@@ -1,4 +1,4 @@
-"""Parquet files of a table that this process writes itself: rows that it has, and files merged.
+"""Parquet files of a table that this process writes itself: new rows, and merged files.
 
 Small files are merged by tiers, as a log-structured merge tree does: a tier that is full is
 merged with the tiers below it, into one file of a higher tier. So a table that grows by small
@@ -28,7 +28,7 @@ FILES_PER_TIER = 16
 
 
 def to_merge(table: Table, sizes: Mapping[str, int]) -> list[list[str]]:
-    """Return the groups of files that are to become one each; `sizes` is {path: bytes}.
+    """Return the groups of files to merge into one each; `sizes` is {path: bytes}.
 
     A group has files of one folder of `Table.grouped_by`, in the order in which they were written.
     """
@@ -98,7 +98,7 @@ def write_grouped(tables: Tables, table: Table, rows: pa.Table, folder: str) -> 
 def write_parts(
     tables: Tables, table: Table, parts: Iterable[pa.Table], path: str
 ) -> tuple[AddAction | None, int]:
-    """Write rows that come in parts as a new file; return its add action, and how many these are.
+    """Write rows, given in parts, as a new file; return its add action, and the row count.
 
     None, and no file, without rows.
     """
@@ -219,7 +219,7 @@ def copy(
 
 
 def delete(tables: Tables, table: Table, paths: Iterable[str]) -> None:
-    """Delete files that were written and not committed; those that are not there are passed over.
+    """Delete files that were written and not committed; missing ones are skipped.
 
     What cannot be deleted stays until the maintenance of the tables removes it.
     """
@@ -252,7 +252,7 @@ def _write(tables: Tables, table: Table, path: str, parts: Iterable[pa.Table]) -
 
 
 def _grouped(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield tables one after the other as tables of the size of a row group."""
+    """Yield tables combined into tables of the size of a row group."""
     waiting: list[pa.Table] = []
     rows = size = 0
     for part in parts:

@@ -26,7 +26,7 @@ Value = TypeVar("Value")
 
 @contextmanager
 def table_errors() -> Iterator[None]:
-    """Raise what tables raise, such as that a disk is full, as ShardpostError."""
+    """Raise errors of tables, such as a full disk, as ShardpostError."""
     try:
         yield
     except (OSError, DeltaError, ArrowException) as error:
@@ -36,7 +36,7 @@ def table_errors() -> Iterator[None]:
 
 
 def at_snapshot(snapshot: Snapshot, *tables: Table) -> dict[Table, Version]:
-    """Return those tables where a snapshot has them, and their versions, as `query` takes them."""
+    """Return those tables in a snapshot's folders, and their versions, as `query` takes them."""
     return {snapshot.located(table): version_at(snapshot, table) for table in tables}
 
 
@@ -122,14 +122,14 @@ class OpenedTables:
 
     @classmethod
     def of(cls, tables: Tables, table: Table, opened: DeltaTable) -> "OpenedTables":
-        """Return one table that is opened already."""
+        """Return an opened table."""
         made = cls(tables, {})
         made._versions = {table: opened.version()}
         made._builder = made._builder.register(table.name, opened)
         return made
 
     def define(self, name: str, select: str) -> None:
-        """Give a query over the tables a name, for those that come after it."""
+        """Give a query over the tables a name, for later queries."""
         self._builder.execute(f"CREATE VIEW {name} AS {select}")
 
     def keep(self, name: str, select: str) -> None:

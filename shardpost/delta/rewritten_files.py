@@ -1,4 +1,4 @@
-"""Files of a table that are written anew, without the contact of a client or what is superseded.
+"""Rewrite files of a table without the contact of a client, or without superseded records.
 
 Of who is erased, a row stays, with its key and its coordinates; the columns of `Table.contacts`
 are emptied. Rows that are looked at by key come in parts of which each fits into memory.
@@ -57,8 +57,8 @@ def files_with_contact(
 ) -> dict[str, int]:
     """Return {path: rows} of the files that have the contact of a client.
 
-    `key` is the column that tells the client, and its value there; of the rows that have it, `own`
-    are the client's. Each file is read, whatever its bounds say.
+    `key` is the column that identifies the client, and its value there; of the rows that have it,
+    `own` are the client's. Each file is read, whatever its bounds say.
     """
     column, value = key
     paths = storage.sizes(tables, table, version)

@@ -1,4 +1,4 @@
-"""A snapshot: one consistent view of all tables, at known offsets; and which ones are kept.
+"""A snapshot: one consistent view of all tables, at known offsets; and which snapshots are kept.
 
 Ages do not trust the clock: between two commits, and after the last one, at most a day counts. So
 whatever a clock does that jumps, or a time without commits, snapshots age by a day.
@@ -23,7 +23,7 @@ MOST_AHEAD = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class IncompleteLook:
-    """What is known where the inputs had records after open transactions, which nobody can read.
+    """What a look found if the inputs had records after open transactions, which are unreadable.
 
     Once all below the offsets `ends` is read, the inputs are known to have held no more at `at`.
     `read_at` is when they were last read as far as that was possible.
@@ -34,7 +34,7 @@ class IncompleteLook:
     read_at: datetime
 
     def is_read_up_to(self, read: Offsets) -> bool:
-        """Tell whether so much is read that nothing below `ends` is left; reads all it has."""
+        """Tell whether everything below `ends` was read."""
         return all(
             read[topic].get(partition, 0) >= end
             for topic, partitions in self.ends.items()
@@ -194,7 +194,7 @@ class Snapshot:
         return table.located(self.folders) if self.folders else table
 
     def country_now(self, setting: str) -> str:
-        """Return the country whose stock counts from now on, by SHARDPOST_COUNTRY.
+        """Return the country whose stock counts from now on, given SHARDPOST_COUNTRY.
 
         That of this snapshot, unless the setting was changed since that was chosen.
         """
@@ -205,7 +205,7 @@ class Snapshot:
         return (self.rebuilt_in, self.country) == (newest.rebuilt_in, newest.country)
 
     def require_history(self, at: datetime) -> None:
-        """Refuse a time of which the histories do not have all any more."""
+        """Refuse a time for which the histories are no longer complete."""
         if self.history_from is not None and at < self.history_from:
             raise ShardpostError(
                 f"as of {at.isoformat()}: snapshot {self.number} has the whole history from"
@@ -232,11 +232,11 @@ class Snapshot:
         return self.incomplete.read_at if self.incomplete else self.looked_at
 
     def is_ahead(self, now: datetime) -> bool:
-        """Tell whether it was looked at by a clock that was ahead of that which says `now`."""
+        """Tell whether its `looked_at` is ahead of `now`."""
         return max(self.looked_at, self.read_at) > now + MOST_AHEAD
 
     def as_known(self, now: datetime) -> "Snapshot":
-        """Return the same view; without its `looked_at` if that is ahead, which says nothing."""
+        """Return the same view; without `looked_at` if that is ahead of `now`."""
         if not self.is_ahead(now):
             return self
         return replace(self, looked_at=NEVER, incomplete=None)
@@ -311,7 +311,7 @@ def kept_snapshots(
 
 
 def latest_certain_time(committed: Iterable[tuple[int, datetime]], now: datetime) -> datetime:
-    """Return the latest time that it is for certain, of (number, when it was committed).
+    """Return a time that has certainly passed, from (number, when it was committed).
 
     By each commit and what counts of the time since; so one clock that was right is enough.
     """

@@ -76,7 +76,7 @@ def newest(tables: Tables) -> Snapshot | None:
 def get(
     tables: Tables, number: int, *, now: datetime, pinned: Callable[[], Collection[int]] = tuple
 ) -> Snapshot:
-    """Return the snapshot of a number; NotFoundError if there is none, or it is no longer kept.
+    """Return a snapshot by number; NotFoundError if it does not exist, or is no longer kept.
 
     One that was returned stays readable for an hour after it is no longer kept: only then are its
     files removed (GRACE). `pinned` returns those that are kept whatever their age; the same hour
@@ -107,7 +107,7 @@ def get(
 
 
 def stored(tables: Tables, number: int) -> Snapshot:
-    """Return a snapshot that the maintenance keeps for who names it, however old it is.
+    """Return a snapshot that the maintenance keeps at any age for whoever names it.
 
     ShardpostError if it is gone.
     """
@@ -124,7 +124,7 @@ def _with_number(tables: Tables, number: int) -> Snapshot | None:
 
 
 def require_in_force(tables: Tables, snapshot: Snapshot) -> None:
-    """Refuse what a run has begun with, if a client was erased or tables were swapped since."""
+    """Refuse a run's snapshot if a client was erased or tables were swapped since."""
     now, begun = current(tables), f"since this run began with snapshot {snapshot.number}"
     if not replace(snapshot, erased_in=now.erased_in).has_contacts:
         raise ShardpostError(f"a client was erased {begun}: run again")
@@ -141,7 +141,7 @@ def current(tables: Tables) -> Snapshot:
 
 
 def list_all(tables: Tables, without: Collection[int] = ()) -> list[Snapshot]:
-    """Return all snapshots but those of some numbers, by number.
+    """Return all snapshots except those with some numbers, by number.
 
     A follower makes 600,000 in a week: who needs few of them names the others.
     """
@@ -167,7 +167,7 @@ def list_kept(tables: Tables, *, now: datetime, pinned: Collection[int]) -> list
 
 
 def commit(tables: Tables, snapshot: Snapshot) -> None:
-    """Insert a snapshot; ConflictError if there is one of its number, or a newer one."""
+    """Insert a snapshot; ConflictError if its number, or a higher one, exists."""
     row = arrow_rows(SNAPSHOTS, [snapshot])
 
     def insert(table: RowTable) -> None:
@@ -185,7 +185,7 @@ def commit(tables: Tables, snapshot: Snapshot) -> None:
 
 
 def update_looked_at(tables: Tables, snapshot: Snapshot) -> None:
-    """Store a snapshot that was committed before, with what is known since it was looked at."""
+    """Store a committed snapshot again, with the results of a later look at the inputs."""
     row = arrow_rows(SNAPSHOTS, [snapshot])
 
     def update(table: RowTable) -> None:
@@ -195,9 +195,9 @@ def update_looked_at(tables: Tables, snapshot: Snapshot) -> None:
 
 
 def drop(tables: Tables, numbers: Collection[int]) -> None:
-    """Remove the rows of snapshots that are no longer kept; never that of the newest one.
+    """Remove the rows of snapshots that are no longer kept, but never the newest.
 
-    Others go on committing meanwhile. VersionExistsError if one always is first.
+    Others may commit meanwhile. VersionExistsError if one always is first.
     """
     table_log.remove(tables, SNAPSHOTS, NUMBER, numbers)
 

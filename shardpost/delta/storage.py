@@ -1,4 +1,4 @@
-"""The tables of an installation: where they are, a version of one to read or to write, its files.
+"""The tables of an installation: where they are, versions to read or write, their files.
 
 `SHARDPOST_TABLES` is one path or URL for deltalake, pyarrow and Spark.
 """
@@ -28,7 +28,7 @@ class Claim(Protocol):
     """A lock that is held on a store."""
 
     def require(self) -> None:
-        """Refuse to go on if it was taken over."""
+        """Refuse to continue if it was taken over."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Tables:
         self.claims: list[Claim] = []
 
     def __reduce__(self) -> tuple[type["Tables"], tuple[object, ...]]:
-        """Take the values to another process, and nothing that is open or held."""
+        """Pickle the values alone, nothing that is open or held."""
         return type(self), tuple(getattr(self, one.name) for one in fields(self))
 
     @contextmanager
@@ -78,17 +78,17 @@ class Tables:
         return found
 
     def once(self, ask: Callable[[Address], Opened], where: Address) -> Opened:
-        """Return what a function found out of the store, which is asked for it once."""
+        """Return a function's result about the store, computed once."""
         if ask not in self._answers:
             self._answers[ask] = ask(where)
         found: Opened = self._answers[ask]
         return found
 
     def require_held(self) -> None:
-        """Refuse to go on if a lock of this run was taken over: asked before each commit point.
+        """Refuse to continue if a lock of this run was taken over; before each commit.
 
-        LostLockError names who has it now; ShardpostError if the store does not tell. Files, whose
-        locks cannot be taken over, cost nothing.
+        LostLockError names the new holder; ShardpostError if the store does not answer. Files,
+        whose locks cannot be taken over, cost nothing.
         """
         for claim in [*self.claims]:
             claim.require()
@@ -126,7 +126,7 @@ def path_of(tables: Tables, table: Table) -> str:
 
 
 def opened(tables: Tables, table: Table, version: int | None = None) -> DeltaTable:
-    """Open a table by deltalake, at a version or the newest; errors are deltalake's.
+    """Open a table with deltalake, at a version or the newest; raises deltalake's errors.
 
     Who changes a table opens its newest version; who asks for a version only reads it.
     """
@@ -148,7 +148,7 @@ class TableFormError(UsageError):
 
 
 def open_table(tables: Tables, table: Table, version: int | None = None) -> DeltaTable:
-    """Open a table; TableFormError if it has not the form of this release."""
+    """Open a table; TableFormError if it does not have the form of this release."""
     found = opened(tables, table, version)
     form = int(found.metadata().configuration.get(FORM_PROPERTY, 0))
     if form < FORM:
@@ -186,7 +186,7 @@ def storage_options(tables: Tables) -> dict[str, str] | None:
 
 
 def prepare(tables: Tables) -> None:
-    """Make the folder of the tables, for this user alone; refuse a store that loses commits."""
+    """Create the folder of the tables, for this user alone; refuse a store that loses commits."""
     home_folder(tables.home)
     tables.require_conditional_put()
     if not tables.is_on_store:
@@ -223,7 +223,7 @@ def create(tables: Tables, table: Table, keep_days: int) -> None:
 
 
 def writable(tables: Tables, table: Table, keep_days: int = 1) -> DeltaTable:
-    """Return the newest version of a table to be written to, created if there is none.
+    """Return the newest version of a table, for writing; create the table if it is missing.
 
     By default nobody asks for an old version of it. A column that an earlier release did not have
     is added: in its rows it is null.

@@ -65,7 +65,7 @@ def make_folder_of(tables: Tables, table: Table, path: str) -> None:
 
 
 def delete(tables: Tables, table: Table, paths: Iterable[str]) -> None:
-    """Delete files of a table; those that are gone are passed over.
+    """Delete files of a table; missing ones are skipped.
 
     LostLockError, before each request, if a lock of this process was taken over.
     """
@@ -77,7 +77,7 @@ def delete(tables: Tables, table: Table, paths: Iterable[str]) -> None:
 
 
 def delete_folder(tables: Tables, table: Table, name: str = "") -> None:
-    """Delete a table with its folder, or a folder of it, whatever is in it; none is passed over."""
+    """Delete a table's folder, or a folder in it, with all its content."""
     if tables.is_on_store:
         found = _objects(tables, table, name)
         _delete(tables, found, found.names())
@@ -107,7 +107,7 @@ def _objects(tables: Tables, table: Table, *folders: str) -> Objects:
 
 
 def side_by_side(work: Callable[[T], R], each: Iterable[T]) -> list[R]:
-    """Return what `work` returns for each, in order, some at once: each waits for the store."""
+    """Return the results of `work`, in order; several run in parallel."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return [*pool.map(work, each)]
 
@@ -126,7 +126,7 @@ def listing(
 def stored_files(tables: Tables, table: Table) -> list[StoredFile]:
     """Return all files in the folder of a table, its log too; [] if there is no such folder.
 
-    What is removed while it looks is left out.
+    Files that are removed meanwhile are left out.
     """
     root, listed = listing(tables, table)
     return [
@@ -146,7 +146,7 @@ def log_files(tables: Tables, table: Table) -> list[StoredFile]:
 def data_files(
     tables: Tables, table: Table, is_left_out: Callable[[str], bool]
 ) -> list[StoredFile]:
-    """Return the files in the folder of a table, but its log, without those that are left out.
+    """Return the files in the folder of a table, without its log and those to leave out.
 
     Of the latter, the disk is asked for nothing but the names.
     """
@@ -182,7 +182,7 @@ def _time(nanoseconds: int) -> datetime:
 
 
 def remove(tables: Tables, table: Table, paths: Iterable[str]) -> None:
-    """Remove files, and folders that this leaves empty; those that are gone are passed over."""
+    """Remove files, and folders that this leaves empty; missing ones are skipped."""
     gone = [*paths]
     delete(tables, table, gone)
     if tables.is_on_store:

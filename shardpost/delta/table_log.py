@@ -42,7 +42,7 @@ class VersionExistsError(ShardpostError):
 
 
 def retrying(table: Table, write: Callable[[], T], most: int = MOST_CONFLICTS) -> T:
-    """Return what `write` returns; after up to so many conflicts with other writers, try again."""
+    """Return what `write` returns; retry after conflicts with other writers, a number of times."""
     for _ in range(most):
         try:
             return write()
@@ -52,7 +52,7 @@ def retrying(table: Table, write: Callable[[], T], most: int = MOST_CONFLICTS) -
 
 
 def append(tables: Tables, table: Table, make: Callable[[], Any]) -> None:
-    """Append the value that `make` returns as a row, again while other runs are writing."""
+    """Append the value that `make` returns as a row; retry while other runs are writing."""
 
     def write() -> None:
         row, found = arrow_rows(table, [make()]), storage.writable(tables, table)
@@ -202,7 +202,7 @@ class RowTable:
 
 
 def change(tables: Tables, table: Table, key: str, make: Callable[[RowTable], None]) -> None:
-    """Let `make` change a table, and again while other writers are first; create it if need be.
+    """Let `make` change a table, created if missing; retry while other writers are first.
 
     VersionExistsError if they always are.
     """
@@ -210,7 +210,7 @@ def change(tables: Tables, table: Table, key: str, make: Callable[[RowTable], No
 
 
 def remove(tables: Tables, table: Table, key: str, numbers: Collection[int]) -> None:
-    """Remove the rows of these numbers, but the highest, while others commit.
+    """Remove the rows with these numbers, except the highest, while others commit.
 
     What takes long, writing a file anew, is done once for each; its commit takes a moment, and is
     tried again where another writer was first (VersionExistsError if they always are). A file that

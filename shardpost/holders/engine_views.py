@@ -1,4 +1,4 @@
-"""Views by which other engines read the tables right: a text to be run there.
+"""Views with which other engines read the tables correctly, as text to run there.
 
 The files of a table are not its rows (model/view_tables.py). A view has of each key the newest of
 the rows that are committed: of the holders by their `snapshot`, of the latest records, and of what
@@ -36,7 +36,7 @@ class Engine(StrEnum):
 
 @dataclass(frozen=True)
 class _Dialect:
-    """How an engine names a table's folder, raises an error, quotes a name, and calls a text."""
+    """How an engine names a table's folder, raises an error, quotes a name, calls text."""
 
     scan: str
     error: str
@@ -120,7 +120,7 @@ class EngineViews:
         self._tables = [snapshot.located(table) for table in (*VIEW, SNAPSHOTS)]
 
     def text(self) -> str:
-        """Return what is to be run there: comments, what the engine needs, a view of each table."""
+        """Return the text to run there: comments, what the engine needs, a view of each table."""
         at = f"{self._snapshot.committed_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
         said = _SAID.format(number=self._snapshot.number, at=at).splitlines()
         mark = "#" if self._engine is Engine.POLARS else "--"

@@ -41,9 +41,9 @@ class FollowerHeartbeat:
     seconds: float | None = None
 
     def is_there(self, now: datetime) -> bool:
-        """Tell whether it has said lately that it is there, and is not known to have ended.
+        """Tell whether its heartbeat is recent, and it is not known to have ended.
 
-        What a clock that was ahead has said is not known to be of late.
+        A heartbeat from a clock that was ahead does not count as recent.
         """
         return not self.process.is_gone and -MOST_AHEAD <= now - self.noted_at < SILENT_AFTER
 
@@ -65,7 +65,7 @@ _DOCUMENT = TypeAdapter(FollowerHeartbeat)
 
 
 def begun(files: Files, now: datetime) -> FollowerHeartbeat:
-    """Return this process as one that follows from now on, younger than any that is there."""
+    """Return this process as a follower that begins now, younger than all others."""
     before, process = following(files, now), ProcessIdentity.own()
     since = max(now, before.since + timedelta.resolution) if before else now
     holder = f"{socket.gethostname()}, process {process.pid}"
@@ -73,18 +73,18 @@ def begun(files: Files, now: datetime) -> FollowerHeartbeat:
 
 
 def following(files: Files, now: datetime) -> FollowerHeartbeat | None:
-    """Return who follows the inputs now; None if nobody has said so lately."""
+    """Return the current follower; None if no heartbeat is recent."""
     found = _of(SharedFile(files, FOLLOWING).read())
     return found if found and found.is_there(now) else None
 
 
 def successor(files: Files, own: FollowerHeartbeat, now: datetime) -> FollowerHeartbeat | None:
-    """Return the one that follows instead of this one, if there is one."""
+    """Return the follower that replaces this one, if any."""
     return _successor(own, following(files, now))
 
 
 def note(files: Files, own: FollowerHeartbeat) -> None:
-    """Say how far this one came, unless a younger one follows."""
+    """Write this follower's heartbeat, unless a younger one follows."""
     file = SharedFile(files, FOLLOWING)
     other = _successor(own, _of(file.read()))
     if other is None or not other.is_there(own.noted_at):
@@ -92,7 +92,7 @@ def note(files: Files, own: FollowerHeartbeat) -> None:
 
 
 def forget(files: Files, own: FollowerHeartbeat) -> None:
-    """Say that this one ends, if it has said that it follows: another one may be noted."""
+    """Remove this follower's heartbeat, unless it is another follower's."""
     noted = _of(SharedFile(files, FOLLOWING).read())
     if noted is not None and noted.run == own.run:
         note(files, replace(own, noted_at=own.noted_at - SILENT_AFTER))

@@ -52,7 +52,7 @@ class ChangedHolders:
 
     @classmethod
     def read(cls, tables: Tables, snapshot: Snapshot, since: int) -> "ChangedHolders | None":
-        """Read them, up to that snapshot; None if they are too many to be in memory."""
+        """Read them, up to that snapshot; None if they do not fit into memory."""
         found: dict[int, list[tuple[int, str, pa.Array]]] = defaultdict(list)
         count = size = 0
         for found_batch in _changed_rows(tables, snapshot, since):
@@ -178,7 +178,7 @@ class HolderRecords:
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
-    """Yield each client and its ids, not in Python yet."""
+    """Yield each client and its ids, as Arrow values."""
     lists = batch["positions"]
     ids = lists.values
     for client, (start, end) in zip(

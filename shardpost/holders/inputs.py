@@ -62,7 +62,7 @@ class Inputs:
     def state(
         self, *, reconcile: bool = False, now: datetime | None = None
     ) -> tuple[TopicState, Unread]:
-        """Look at what came after the last snapshot; errors as those of `look` and `unread`.
+        """Return what came after the last snapshot; raises what `look` and `unread` raise.
 
         The time of the look is before all that it asks for.
         """
@@ -71,7 +71,7 @@ class Inputs:
         return state, self.unread(state)
 
     def look(self, at: datetime, last: Snapshot | None, *, reconcile: bool = False) -> TopicState:
-        """Return what Kafka says of the topics after the last snapshot.
+        """Return the state of the topics in Kafka after the last snapshot.
 
         ShardpostError if `share-holders` has other partitions than the snapshot has shards. A
         `looked_at` that is ahead of the time of the look counts as unknown.
@@ -146,7 +146,7 @@ class Inputs:
         return total_size(ranges_to_read(last.end_offsets if last else {}, ends))
 
     def has_new_originals(self) -> bool:
-        """Tell whether the inputs have offsets that no snapshot has read, or there is none yet."""
+        """Tell whether the inputs have unread offsets, or no snapshot exists yet."""
         last = snapshots.newest(self._tables)
         return last is None or self.unread_originals(last) > 0
 
@@ -186,11 +186,11 @@ class Arrivals:
         self._came = False  # a record, since a turn was due
 
     def close(self) -> None:
-        """Wait for nothing more."""
+        """Close the consumer."""
         self._records.close()
 
     def look(self, last: Snapshot) -> bool:
-        """Tell whether something new is there that no turn has looked at; errors of Kafka.
+        """Tell whether something new has arrived since the last turn; raises Kafka's errors.
 
         While much more comes it waits, as a turn of more records takes hardly longer.
         """
@@ -212,7 +212,7 @@ class Arrivals:
         self._ends_of_nothing = {} if is_changed else self._ends
 
     def wait(self, last: Snapshot, seconds: float) -> bool:
-        """Wait for something new, for so long; tell whether it came, as far as that is known.
+        """Wait for something new, at most that long; tell whether it is known to have arrived.
 
         After a record with which no turn was due, it waits for the next look.
         """

@@ -80,7 +80,7 @@ class HoldersPage:
     is_all: bool = True
 
     def as_json(self) -> dict[str, list[str]]:
-        """Return them in the form of `holders --json`; of pages that were read whole."""
+        """Return the holders in the form of `holders --json`; pages must be whole."""
         return {one.client: one.positions for one in self.holders if one.count}
 
 
@@ -233,7 +233,7 @@ def _opened(
 
 
 def _of_shard(opened: OpenedTables, snapshot: Snapshot, shard: int | None) -> str:
-    """Return the condition that who held then is of a shard.
+    """Return the condition that a holder at that time is in a shard.
 
     Who holds at no snapshot, but between two of them, has no shard in the table.
     """

@@ -80,7 +80,7 @@ def why_unknown(exchange: str, known: Collection[str]) -> str:
 
 
 def problem_of(installation: Installation, topic: str, value: bytes) -> str | None:
-    """Return what the next compaction would do with a bad value of a topic; None of a good one."""
+    """Return what the next compaction would do with a bad value; None for a good value."""
     for name, inputs in INPUTS.items():
         if topic == installation.kafka.topic(name):
             if why := first_problem(value, inputs.fields):
@@ -114,7 +114,7 @@ def require_country(tables: Tables, last: Snapshot, country: str) -> None:
 
 
 def unknown_country(country: str, known: Collection[str]) -> str:
-    """Return that no exchange has a country, and which may have been meant; `known` are theirs."""
+    """Return that no exchange has a country, and which country may be meant, of those `known`."""
     meant = _meant(country, known) or "."
     named = ", ".join(sorted(known)[:MOST_NAMED]) + (", …" if len(known) > MOST_NAMED else "")
     return f"country {country!r}: no exchange has it{meant} Their countries are {named}"
@@ -195,7 +195,7 @@ def require_plausible(
 
 
 def _advice(installation: Installation, last: Snapshot, made: Snapshot) -> str:
-    """Return where to look for what took holders or positions away, and how to go on."""
+    """Return where to look for the cause of lost holders or positions, and how to continue."""
     before, now = (
         exchanges_in(one.country, known_at(installation.tables, one)) for one in (last, made)
     )

@@ -100,14 +100,14 @@ class GoingFile:
 
     @property
     def bytes(self) -> int:
-        """About so many bytes go."""
+        """The approximate number of bytes to remove."""
         return self.size * self.rows // max(self.records, 1)
 
 
 def superseded_records(
     installation: Installation, tables: InputTables, snapshot: Snapshot, horizon: Horizon
 ) -> dict[str, GoingFile]:
-    """Return what is removed of the history of an input, by path, as a snapshot has it."""
+    """Return the superseded records in the history of an input at a snapshot, by path."""
     table = snapshot.located(tables.history)
     version = snapshot.tables[table.name]
     sizes = storage.files_before(installation.tables, table, version, "timestamp", horizon.at)
@@ -154,7 +154,7 @@ PAUSE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Pruning:
-    """What goes before a time, by table and path; found in the snapshot `of`."""
+    """What is removed before a time, by table and path, as of the snapshot `of`."""
 
     of: Snapshot
     at: datetime
@@ -162,7 +162,7 @@ class Pruning:
 
     @property
     def rows(self) -> dict[str, int]:
-        """How many rows go, by table."""
+        """The number of rows to remove, by table."""
         counts = {
             t.name: sum(file.rows for file in files.values()) for t, files in self.files.items()
         }
@@ -170,7 +170,7 @@ class Pruning:
 
     @property
     def bytes(self) -> int:
-        """About so many bytes go."""
+        """The approximate number of bytes to remove."""
         return sum(file.bytes for files in self.files.values() for file in files.values())
 
     def in_steps(self) -> "Iterator[Pruning]":
@@ -194,7 +194,7 @@ def find_superseded(
     at: datetime,
     origins: Mapping[TopicName, Origins],
 ) -> Pruning:
-    """Return what is removed of a snapshot; `origins` are those of letters, (partition, offset)."""
+    """Return what a snapshot can lose; `origins` are those of letters: (partition, offset)."""
     files = {}
     for name in PRUNED:
         tables = INPUTS[name]

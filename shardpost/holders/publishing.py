@@ -72,7 +72,7 @@ class Publication(NamedTuple):
 
     @property
     def needs_attention(self) -> bool:
-        """Whether somebody should know."""
+        """Whether a person has to act."""
         return bool(self.too_large) or not self.is_compacted
 
 
@@ -122,7 +122,7 @@ class _Publisher:
         return Publication(records, too_large, is_compacted=policy == "compact")
 
     def _behind(self, *, mark: bool) -> list[TopicPartition]:
-        """Return the partitions to which something is to be published; with `mark` all that lag."""
+        """Return the partitions with something to publish; with `mark`, all that are behind."""
         number, largest = self._snapshot.number, self._largest
         # A killed run may have left its transaction open, until a writer is opened: what that
         # would note is not waited for. It is read again then.
@@ -148,7 +148,7 @@ class _Publisher:
     def _publish_some(
         self, partitions: Sequence[TopicPartition], *, is_again: bool = False
     ) -> tuple[list[HolderRecords], list[Exception]]:
-        """Publish some partitions side by side; return what was published, and what failed."""
+        """Publish partitions in parallel; return what was published, and what failed."""
         self._installation.tables.require_held()  # without the lock it would fence its holder
         with ThreadPoolExecutor(MAX_CONCURRENT) as pool, ExitStack() as stack:
             opened, unopened = _ended({at: pool.submit(self._opened, at) for at in partitions})
@@ -280,7 +280,7 @@ class _Written:
 def _ended(
     futures: Mapping[TopicPartition, "Future[T]"],
 ) -> tuple[dict[TopicPartition, T], dict[TopicPartition, Exception]]:
-    """Wait for all; return what they returned, and what failed."""
+    """Wait for all; return their results, and the failures."""
     errors = {at: future.exception() for at, future in futures.items()}
     failures = {at: error for at, error in errors.items() if isinstance(error, Exception)}
     done = {at: future.result() for at, future in futures.items() if at not in failures}

@@ -102,7 +102,7 @@ def not_covered(snapshot: Snapshot, as_of: datetime | None) -> str | None:
 
 
 def pruned(snapshot: Snapshot) -> str | None:
-    """Return which records have left the histories; None if none has."""
+    """Return which records were pruned from the histories; None if none were."""
     if snapshot.history_from is None:
         return None
     at = f"{snapshot.history_from:%Y-%m-%d %H:%M} UTC"
@@ -132,7 +132,7 @@ Parts = Mapping[Table, Callable[[], Sequence[Table]]]
 def ask(
     tables: Tables, snapshot: Snapshot, statement: str, others: Collection[Table], parts: Parts
 ) -> pa.RecordBatchReader:
-    """Return what a query in SQL finds in the tables as a snapshot has them, as it comes.
+    """Return the result of a SQL query over the tables at a snapshot, as a stream.
 
     And in `others`, as they are now, but for the rows of `snapshots` after that one; some of them
     are those of `parts`. UsageError for what is no query, and for one that DataFusion cannot plan;

@@ -1,4 +1,4 @@
-"""What became of records of the inputs: taken, superseded by which one, rejected; and their values.
+"""What happened to records of the inputs: applied, superseded by a record, or rejected.
 
 By the history of a snapshot, which keeps a record for longer than Kafka.
 """
@@ -61,7 +61,7 @@ class Fate:
         return "not in history: it was superseded and pruned, or never read"
 
     def as_json(self) -> dict[str, Any]:
-        """Return it without what it has not."""
+        """Return it without its empty fields."""
         found = {
             "state": str(self.kind),
             "snapshot": self.snapshot,
@@ -126,7 +126,7 @@ def fates_of(
     origin: TopicName,
     records: Sequence[Coordinates],
 ) -> dict[Coordinates, Fate]:
-    """Return what became of records of an input, or of retries of its records; all of one topic.
+    """Return the outcomes of records of an input, or of its retries; all from one topic.
 
     ShardpostError if the history may not be read at that snapshot, or Kafka is away.
     """

@@ -97,7 +97,7 @@ class _Sent(NamedTuple):
 
 
 def committed_sent(committed: offsets.CommittedOffset) -> tuple[_Sent, SnapshotRun] | None:
-    """Return how far letters were sent, and of which snapshot, as that group has it.
+    """Return how far letters were sent, and for which snapshot, from the group's offset.
 
     None of an offset that another program committed, with metadata of its own.
     """

@@ -153,7 +153,7 @@ def too_large_lists(installation: Installation, snapshot: Snapshot) -> list[Larg
 
 
 def noted_snapshots(installation: Installation) -> set[int]:
-    """Return their numbers; ShardpostError if Kafka does not answer."""
+    """Return the numbers of the snapshots stored in Kafka; ShardpostError if it does not answer."""
     published = _all_published(installation.kafka).values()
     runs = [run for noted in published for run in (noted.at, noted.partly)]
     table = storage.opened(installation.tables, SNAPSHOTS)

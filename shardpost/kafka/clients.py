@@ -1,4 +1,4 @@
-"""What connects to Kafka: clients, those that stay open, and whether somebody listens at all.
+"""Connections to Kafka: clients, clients that stay open, and whether anything listens.
 
 A new client takes some twenty milliseconds until it is connected, which a run that stays would
 spend again and again. By default none is kept, and each is closed after its use.
@@ -64,7 +64,7 @@ class ClientFactories:
 
 
 def why_nobody_listens(bootstrap: str, seconds: float) -> str | None:
-    """Return why no server accepts a connection within so many seconds; None if one does.
+    """Return why no server accepts a connection within `seconds`; None if one does.
 
     `bootstrap` is `host:port`, comma-separated: one that answers is enough. Of several servers, the
     reasons are given by their names.
@@ -104,7 +104,7 @@ def _connect(server: str, seconds: float, answers: "SimpleQueue[tuple[str, str |
 
 
 def connect(client: Producer, seconds: float) -> None:
-    """Wait until a broker is connected; KafkaException if none is after so many seconds.
+    """Wait until a broker is connected; KafkaException if none is after `seconds`.
 
     librdkafka 2.16 asks for a producer's id at once if one is, and else half a second later.
     """
@@ -138,7 +138,7 @@ class AwaitedRecords:
                 self._reader.close()
 
     def wait(self, offsets: Mapping[TopicPartition, int], seconds: float) -> bool:
-        """Wait for a record from those offsets on, for so long; tell whether one came.
+        """Wait for a record at or after those offsets; tell whether one arrived in time.
 
         That none came says little: Kafka may be away, which is no error here.
         """
@@ -195,7 +195,7 @@ class KeptClients(Generic[Client]):
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
-        """Keep in this block what is given back, and close it at the end."""
+        """Keep returned clients within this block, and close them at its end."""
         self._is_keeping = True
         try:
             yield

@@ -1,4 +1,4 @@
-"""What a broker says before any login: its release, and why it refuses a client.
+"""What a broker reports before any login: its release, and why it refuses a client.
 
 Its release is that of the newest `metadata.version` that it supports, asked in Kafka's own protocol
 (ApiVersions, KIP-511 and KIP-584), since librdkafka does not tell. Why it refuses a client (its

@@ -50,7 +50,7 @@ _NOT_READY = {
 
 
 def await_coordinators(client: AdminClient, seconds: float) -> tuple[int, set[int]]:
-    """Wait until every coordinator is ready, so long at most.
+    """Wait until every coordinator is ready, within a time limit.
 
     Return how many partitions `__consumer_offsets` has, and those whose coordinators are not ready.
     Without that topic there are no groups. KafkaException if Kafka does not answer.
@@ -75,7 +75,7 @@ def await_coordinators(client: AdminClient, seconds: float) -> tuple[int, set[in
 
 
 def _is_ready(answer: "Future[Any]") -> bool:
-    """Tell whether it answered, be it that there is no such group, or no right to see it."""
+    """Tell whether it answered, even with an error about the group."""
     try:
         answer.result()
     except KafkaException as error:
@@ -146,7 +146,7 @@ def find_groups(client: AdminClient, only: Collection[str], seconds: float) -> G
 
 
 def undeleted(client: AdminClient, names: Sequence[str], seconds: float) -> dict[str, str]:
-    """Delete groups, with what they have committed; return why others stay."""
+    """Delete groups and their committed offsets; return why others remain."""
     found = {}
     for name, future in client.delete_consumer_groups([*names], request_timeout=seconds).items():
         try:
@@ -222,7 +222,7 @@ def groups(kafka: Kafka, only: Collection[str] = ()) -> Groups:
 
 
 def delete_groups(kafka: Kafka, names: Sequence[str]) -> None:
-    """Delete groups, with what they have committed; ShardpostError names the first that stays."""
+    """Delete groups and their committed offsets; ShardpostError names the first that remains."""
     if not names:
         return
     for name, why in _asked(kafka, undeleted, names).items():

@@ -142,7 +142,7 @@ class Kafka:
         return client
 
     def forget_admin(self) -> None:
-        """Have a new client ask the next question: one that knows a former leader keeps to it."""
+        """Use a new client for the next question: a client may keep to a former leader."""
         self._admin = None
 
     def connected_admin(self) -> tuple[AdminClient, bool]:
@@ -246,7 +246,7 @@ class Kafka:
         return clients.why_nobody_listens(self.bootstrap, seconds)
 
     def require_listening(self) -> None:
-        """Raise KafkaUnreachableError if nobody listens at Kafka's addresses, or refuses us.
+        """Raise KafkaUnreachableError if nothing listens at Kafka's addresses, or refuses us.
 
         Where somebody has listened before, after GONE_SECONDS. Whether clients are refused is asked
         once a process, of a Kafka with TLS or a login.
@@ -312,17 +312,17 @@ class Patience:
         self.progress()
 
     def progress(self) -> None:
-        """Begin again: something was answered."""
+        """Restart the wait: something was answered."""
         self._began = self._listened = self._asked = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """Return for how long there was no progress."""
+        """Return the seconds without progress."""
         return time.monotonic() - self._began
 
     @property
     def is_over(self) -> bool:
-        """Tell whether to give up; asks now and then whether anybody listens."""
+        """Tell whether to give up; checks now and then whether anything listens."""
         if self.seconds > self._kafka.timeout:
             return True
         if time.monotonic() - self._asked < LISTEN_SECONDS:

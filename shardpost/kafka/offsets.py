@@ -260,10 +260,10 @@ TRIES = 4
 def committed_offsets(
     kafka: Kafka, reader: GroupConsumer, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return what the reader's group has committed, of the partitions where it has.
+    """Return the reader's committed offsets, for partitions that have one.
 
-    Asked by a new client where it does not answer in time: one that knows a coordinator which has
-    left the cluster may keep to it.
+    A new client asks again after a timeout: a client may keep to a coordinator that has left the
+    cluster.
     """
     asked = [confluent_kafka.TopicPartition(*partition) for partition in partitions]
     seconds, readers = kafka.timeout / TRIES, [reader]

@@ -1,4 +1,4 @@
-"""Creating topics, changing their settings, adding partitions; what is refused is said clearly.
+"""Create topics, change their settings, add partitions; refusals are explained.
 
 Whether a topic was recreated is asked in topic_metadata.py.
 """
@@ -72,7 +72,7 @@ def alter_configs(kafka: Kafka, changes: Mapping[str, Mapping[str, str]]) -> lis
 
 
 def add_partitions(kafka: Kafka, counts: Mapping[str, int]) -> list[ShardpostError]:
-    """Have topics have so many partitions; return what failed. Somebody else may do the same."""
+    """Add partitions up to the given numbers; return what failed. Somebody else may do the same."""
     if not counts:
         return []
     client = kafka.admin()
@@ -90,7 +90,7 @@ def add_partitions(kafka: Kafka, counts: Mapping[str, int]) -> list[ShardpostErr
 
 
 def _has(client: AdminClient, topic: str, count: int) -> bool:
-    """Tell whether a topic has so many partitions; brokers learn of it one after the other."""
+    """Tell whether a topic has that many partitions; brokers learn of it one by one."""
     deadline = time.monotonic() + SHOWN_SECONDS
     while True:
         found = client.list_topics(topic, timeout=SHOWN_SECONDS).topics[topic]

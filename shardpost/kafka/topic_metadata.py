@@ -1,4 +1,4 @@
-"""What Kafka says of its topics: partitions, leaders, configuration, and whether one was recreated.
+"""Metadata of topics: partitions, leaders, configuration, and whether a topic was recreated.
 
 An id (KIP-516) tells a topic that was deleted and recreated from the one before; one that was
 restored or mirrored in another cluster has another id as well. How a topic is configured is asked
@@ -51,7 +51,7 @@ def partition_counts(
 
 
 def is_reachable(kafka: Kafka, seconds: float) -> bool:
-    """Tell whether Kafka returns its metadata within so many seconds."""
+    """Tell whether Kafka returns its metadata within `seconds`."""
     if kafka.why_nobody_listens(min(seconds, LISTEN_SECONDS)):
         return False
     try:
@@ -98,7 +98,7 @@ def topic_ids(kafka: Kafka, topics: Collection[str]) -> dict[str, str]:
 
 
 def changed_topics(expected: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
-    """Return what is wrong with each topic that has another id than expected.
+    """Return what is wrong with each topic whose id is not the expected one.
 
     A topic whose id was not known before, or is not known now, is not among them.
     """
@@ -153,7 +153,7 @@ def topic_configs(kafka: Kafka, topics: Collection[str]) -> dict[str, TopicConfi
 def describe_configs(
     kafka: Kafka, kind: ResourceType, names: Sequence[str]
 ) -> "Iterator[tuple[str, Future[dict[str, ConfigEntry]]]]":
-    """Yield what Kafka answers of each, asked once."""
+    """Yield Kafka's answer for each, asked once."""
     client = kafka.admin()
     at_once = TOPICS_AT_ONCE if kind is ResourceType.TOPIC else 1  # each broker says its own
     for start in range(0, len(names), at_once):
@@ -175,7 +175,7 @@ TRANSACTION_TIMEOUT_MS = 60_000
 
 
 def topic_config(kafka: Kafka, topic: str) -> TopicConfig:
-    """Return what is in force for a topic; ShardpostError if Kafka does not say."""
+    """Return the effective configuration of a topic; ShardpostError if Kafka does not return it."""
     config = topic_configs(kafka, [topic])[topic]
     if not config.get(LARGEST):
         raise ShardpostError(f"{topic}: Kafka does not report its {LARGEST}: allow DescribeConfigs")

@@ -1,6 +1,6 @@
 """Writing records: in Kafka transactions, or one record alone.
 
-What a writer that was fenced has left can be read afterwards, and it has no further effect.
+What a fenced writer left can be read afterwards; it has no further effect.
 """
 
 from collections.abc import Callable, Iterable
@@ -62,7 +62,7 @@ MayWrite = Callable[[], object]
 
 
 def anyone() -> None:
-    """Let each installation write, also one that does not own the topics."""
+    """Allow every installation to write, even if it does not own the topics."""
 
 
 class Transactions:
@@ -100,7 +100,7 @@ class Transactions:
         self._broken: TransactionError | None = None
 
     def say(self, *, fenced: str, failed: str) -> None:
-        """Give its errors these texts from now on."""
+        """Use these texts for later errors."""
         self._fenced_text, self._failed_text = fenced, failed
 
     @property

@@ -1,1 +1,1 @@
-"""How far each reader is behind, and when what it has not read will be lost."""
+"""How far each reader is behind, and when its unread records will be lost."""

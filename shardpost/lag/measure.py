@@ -50,7 +50,7 @@ _NOTES = re.compile(rf"{PUBLISHED}|{OWNER}|{REJECTED}-{_UUID}")
 
 
 def is_note(group: str) -> bool:
-    """Tell whether a group is one of ours whose numbers are notes, and not how far it has read.
+    """Tell whether a group is one of ours whose offsets are bookmarks, not read positions.
 
     Such as share_holders_topic.py and rejected_letters.py name; others may begin like them.
     """
@@ -61,7 +61,7 @@ _OWN_READERS = frozenset({*OWN, INTAKE, DISPATCH})
 
 
 def is_own(group: str) -> bool:
-    """Tell whether a group is Shardpost's own, and not of a consumer of somebody's."""
+    """Tell whether a group is Shardpost's own."""
     return group in _OWN_READERS or is_note(group)
 
 
@@ -262,7 +262,7 @@ def _not_known(
 def _read(
     kafka: Kafka, partitions: Partitions, starts: Mapping[TopicPartition, int], until: float
 ) -> dict[TopicPartition, Stretch]:
-    """Return what is from there on: first what is committed, then what is behind that."""
+    """Return the records from there on: first the committed ones, then those after them."""
     stable = {at: (first, partitions[at].stable) for at, first in starts.items()}
     found = _stretches(kafka, stable, until, committed=True)
     pending = {

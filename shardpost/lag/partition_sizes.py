@@ -32,7 +32,7 @@ _REPLICA = re.compile(r"([\w.-]+)-(\d+)=ReplicaInfo\(size=(\d+), offsetLag=\d+, 
 def partition_sizes(
     kafka: Kafka, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Return the bytes of each partition, of its largest replica; none of one that nobody tells.
+    """Return the bytes of each partition's largest replica; unknown ones are missing.
 
     ShardpostError if Kafka cannot be asked.
     """
@@ -49,7 +49,7 @@ def partition_sizes(
 
 
 def sizes_in(answer: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the sizes in what the Java client prints of its answer."""
+    """Return the sizes in the Java client's printed answer."""
     wanted, found = set(partitions), dict[TopicPartition, int]()
     for topic, number, size in _REPLICA.findall(answer):
         partition = TopicPartition(topic, int(number))

@@ -1,1 +1,1 @@
-"""Who works on what: locks, files that machines share, and why the last run was refused."""
+"""Locks, files that machines share, and why the last run was refused."""

@@ -79,10 +79,9 @@ class VersionedText:
         raise ShardpostError(f"{self._folder}: it changes faster than it can be read: try again")
 
     def replace(self, version: Version, text: str) -> Version | None:
-        """Write the version after that one and return it; None if another writer did so first.
+        """Write the next version and return it; None if another writer was first.
 
-        Also if others wrote more before that was known. Of two who write the same text, both may be
-        told that they did.
+        Also if others have written more since. If two write the same text, both may get it.
         """
         made = Version(version.number + 1, text)
         if not self._objects.put_if_absent(self._name(made.number), text.encode()):
@@ -112,7 +111,7 @@ class VersionedText:
 
 @dataclass(frozen=True, kw_only=True)
 class Holder(ProcessIdentity):
-    """Who has a claim, as the store has it; `fencing` is 0 until the first version is written.
+    """The holder of a claim, as stored; `fencing` is 0 until the first version is written.
 
     `since` is by the holder's clock, for people. `attempt` is another one for each attempt to write
     it: one that is made again is not taken for the one before, whose answer was lost.
@@ -193,7 +192,7 @@ class Claim:
         return True
 
     def _unchanged(self, version: Version) -> float:
-        """Return for how many seconds that version was seen."""
+        """Return how many seconds that version has been unchanged."""
         now = self.clock()
         is_same = self.version is not None and self.version.number == version.number
         if not is_same or self.age() > LATEST_SECONDS:

@@ -1,4 +1,4 @@
-"""A lock that a second run of the same thing finds, and that names its holder.
+"""Locks between runs of the same kind, which name their holder.
 
 Where the tables are in a folder, it is flock on a file: the kernel frees it when its holder dies.
 Where they are on an object store, it is a claim there, and holds between machines (claims.py).
@@ -44,7 +44,7 @@ class LockedError(ShardpostError):
 
 @contextmanager
 def postponing(name: object, postponed: dict[str, str]) -> Iterator[None]:
-    """Put what stops the work under that name, and continue: its lock is held, or it failed."""
+    """Store, under that name, why the work stopped (its lock is held, or it failed); continue."""
     try:
         yield
     except LockedError as error:
@@ -61,7 +61,7 @@ def path_of(files: Files, name: str) -> Path:
 def exclusive(
     files: Files, name: str, what: str, *, wait: float = 0
 ) -> AbstractContextManager[None]:
-    """Hold the lock of that name; LockedError if somebody else still has it after `wait` seconds.
+    """Hold the lock with that name; LockedError if another has it after `wait` seconds.
 
     `what` says what is running: in the error, and in the log when a wait begins. A lock is free
     when its holder dies, however it dies: at once, or on a store at the end of its lease, unless it
@@ -143,7 +143,7 @@ def exclusive_here(files: Files, name: str, what: str, *, wait: float = 0) -> It
 
 
 class _Patience:
-    """Waiting for who has a lock, which is said once, and until when."""
+    """A wait for the holder of a lock, logged once, with its deadline."""
 
     def __init__(self, what: str, wait: float) -> None:
         self._what, self._wait, self._is_said = what, wait, False
@@ -232,7 +232,7 @@ def _claims(files: Files, prefix: str, seconds: float) -> Iterator[Held]:
 
 
 def remove_free(files: Files, prefix: str, before: datetime) -> None:
-    """Remove what is left on a store of locks that were released before then, by its clock."""
+    """Remove the remains of locks that were released before a time, by the store's clock."""
     if not files.tables.is_on_store:
         return
     objects = files.tables.objects()

@@ -1,4 +1,4 @@
-"""Which process it was that said something, and whether it is known to have ended."""
+"""The identity of a process, and whether it is known to have ended."""
 
 import os
 import socket
@@ -74,5 +74,5 @@ def boot_of_machine() -> str:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Tell whether this process may not know of that one, which may be another user's."""
+    """Tell whether that process may be hidden from this one, as another user's."""
     return psutil.pid_exists(pid) and not os.access(f"/proc/{pid}/stat", os.R_OK)

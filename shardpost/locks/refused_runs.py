@@ -1,7 +1,6 @@
 """Why the last run of each job was refused, as doctor, watch and page report it: shared files.
 
-Whatever error ends a run is noted, but for what passes by itself; the next run that succeeds ends
-that.
+Every error that ends a run is recorded, except transient ones; the next successful run clears it.
 """
 
 import logging

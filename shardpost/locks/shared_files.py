@@ -57,7 +57,7 @@ class SharedFile:
         return None
 
     def write(self, text: str) -> None:
-        """Put a text in its place; whoever reads it meanwhile reads the one or the other."""
+        """Replace its text atomically: readers see the old or the new text."""
         if self._files.tables.is_on_store:
             return self._objects.put(self._stored_name, text.encode())
         self._files.folder(*Path(self._name).parts[:-1])
@@ -67,7 +67,7 @@ class SharedFile:
         return None
 
     def change(self, make: Callable[[str | None], str]) -> None:
-        """Put what `make` returns of its text in its place, unless that is the same."""
+        """Replace its text with what `make` returns, unless it is unchanged."""
         before = self.read()
         if (text := make(before)) != before:
             self.write(text)

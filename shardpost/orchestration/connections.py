@@ -1,4 +1,4 @@
-"""The settings of a task: Airflow's connections say what no setting says.
+"""The settings of a task, completed from Airflow's connections.
 
 `kafka_default`, `smtp_default` and `aws_default`, out of whichever secrets backend Airflow asks. A
 setting that is given counts, and its connection is not asked for: so the embedded Airflow, which

@@ -65,7 +65,7 @@ def task_errors() -> Iterator[None]:
 
 
 class RefusedError(AirflowFailException):
-    """What a run was asked for is wrong, as a week that does not exist: nothing was begun."""
+    """The request of a run is wrong, such as a week that does not exist: nothing was begun."""
 
 
 def failure(text: str, exit_code: int) -> AirflowException:
@@ -85,7 +85,7 @@ def say_that_it_is_tried_again(context: Context) -> None:
 
 
 def alert(context: Context) -> None:
-    """Log, as the last line, why a task failed; tell people, unless its last run failed, too.
+    """Log, as the last line, why a task failed; alert people, unless its last run failed too.
 
     There with the run, the task and its shards. That the params of a manual run were refused is an
     event: no later success is about it.
@@ -125,7 +125,7 @@ def end_alert(context: Context) -> None:
 
 
 def _task_subject(context: Context) -> str:
-    """Return what tells a task from others, in all its runs: of a mapped one, its index, too."""
+    """Return what identifies a task in all its runs; a mapped task includes its index."""
     task = context["ti"]
     index = getattr(task, "map_index", None)
     is_mapped = index is not None and index >= 0
@@ -133,7 +133,7 @@ def _task_subject(context: Context) -> str:
 
 
 def alert_of_attention(context: Context, lines: Sequence[str]) -> None:
-    """Log, and tell people once, as one line, what a run leaves to a person."""
+    """Log, and alert people once, as one line, what a run leaves to a person."""
     task = context["ti"]
     for line in lines:
         log.warning(line)
@@ -156,7 +156,7 @@ def _why(context: Context) -> str:
 
 
 def _report(condition: Condition, line: str) -> None:
-    """Tell people through the alert channels; alerts.log has the line each time."""
+    """Alert people through the channels; alerts.log gets the line each time."""
     from shardpost.alerts.notifier import report
 
     report(_installation_of_callback(), condition, datetime.now(UTC), line)
@@ -242,7 +242,7 @@ FORM = {REASON: text_param("Why", "Recorded on the topic decisions.")}
 class Approval(HITLBranchOperator):
     """Waits for a person, without a slot, and follows the task that the chosen option names.
 
-    That it waits is told through the alert channels. Its XCom `answer` is {"by", "why"}; the latter
+    The alert channels are notified that it waits. Its XCom `answer` is {"by", "why"}; the latter
     is None if its `params` are not FORM, or the field was left empty.
     """
 

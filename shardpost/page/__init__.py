@@ -1,4 +1,4 @@
-"""The page in Airflow's navigation: what the commands say, to be seen and acted upon.
+"""The page in Airflow's navigation: what the commands print, and their actions.
 
 Handlers ask the same functions as the commands do; nothing here is queried in another way.
 """

@@ -75,7 +75,7 @@ def is_allowed(
 
 
 def form_token(user: str, path: str) -> str:
-    """Return what a form of that user for that action carries; it is good for an hour."""
+    """Return the token of a user's form for an action; it is valid for an hour."""
     return _serializer().dumps([user, path])
 
 

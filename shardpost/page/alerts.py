@@ -1,4 +1,4 @@
-"""What is firing: since when, who was told of it, its page of the runbook, and its silence."""
+"""What is firing: since when, who was notified, its section of the runbook, its silence."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -64,7 +64,7 @@ def firing(visit: PageRequest) -> list[Firing]:
 
 
 def needs_a_person(one: Firing, visit: PageRequest) -> bool:
-    """Tell whether somebody has to look at it now."""
+    """Tell whether a person has to act now."""
     return one.ended_at is None and not one.is_silenced(visit.now)
 
 

@@ -1,4 +1,4 @@
-"""What a person does about the weekly e-mails: decide unknown deliveries, start, pause, resume.
+"""Actions on the weekly e-mails: resolve unknown deliveries, start, pause, resume.
 
 And the lists of a week's last dry run: who would get a mail, who not and why, who is new or left.
 """
@@ -51,7 +51,7 @@ def resolve(
     why: Reason,
     client: Annotated[list[str] | None, Form()] = None,
 ) -> Response:
-    """Record of clients whose delivery is unknown that they got the mail, or did not."""
+    """Record whether clients with an unknown delivery got the mail."""
     if not client:
         raise UsageError("client: expected at least one selected client, found none")
     clients = tuple(dict.fromkeys(map(unpacked, client)))

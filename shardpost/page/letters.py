@@ -1,4 +1,4 @@
-"""Dead letters: how many wait, are parked or were dealt with, by what error; and one by one.
+"""Dead letters: how many are waiting, parked or resolved, by error; and one by one.
 
 Of one letter: its value, its headers, its life step by step, and what was decided about it.
 """

@@ -1,4 +1,4 @@
-"""One client's mail of a week: what the ledger says of it, and the mail as it was or would be."""
+"""One client's mail of a week: its ledger records, and the mail as it was or would be."""
 
 import json
 from collections.abc import Mapping, Sequence

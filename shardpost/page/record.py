@@ -1,4 +1,4 @@
-"""One record of Kafka: whole, committed or not; and where Kafka has it no more, as history does."""
+"""One record in full, committed or not; from history if Kafka no longer has it."""
 
 from dataclasses import dataclass
 from datetime import datetime

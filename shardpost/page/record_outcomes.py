@@ -1,4 +1,4 @@
-"""What became of records of our topics, each in a few words, with a link to where it is told."""
+"""Outcomes of records in our topics, each in a few words, with a link to details."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

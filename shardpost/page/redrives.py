@@ -1,4 +1,4 @@
-"""Redriving and discarding parked letters: what it would do, doing it, and how far it is."""
+"""Redrive and discard parked letters: the plan, carrying it out, and progress."""
 
 import base64
 import binascii

@@ -1,4 +1,4 @@
-"""Run requests: keys at work and their runs, what was decided, and asking for one more."""
+"""Run requests: active keys and their runs, decisions, and requesting a run."""
 
 from datetime import datetime
 from typing import Annotated, Any

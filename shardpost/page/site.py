@@ -1,4 +1,4 @@
-"""All pages as one router, and what is said where one cannot be shown."""
+"""All pages as one router, and error pages."""
 
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -91,7 +91,7 @@ def static(version: str, name: str) -> Response:
 
 
 def refusal(request: Request, status: int, why: str) -> Response:
-    """Return a page that says why there is no other, and what was sent in vain."""
+    """Return a page that says why a request was refused, and repeats what was sent."""
     place = PageContext(request)
     text = (
         environment()

@@ -162,7 +162,7 @@ class _Views:
         return records
 
     def others(self) -> tuple[dict[str, Differences], dict[str, str], list[Row]]:
-        """Return how they differ in each of OTHERS, or why one is not compared; and some of it."""
+        """Return the differences in each of OTHERS, or why it is not compared; and samples."""
         found, not_compared, samples = dict[str, Differences](), dict[str, str](), list[Row]()
         for name, what in _COMPARED_OTHERS.items():
             if why := _why_not(what.table, self.old) or _why_not(what.table, self.new):
@@ -185,7 +185,7 @@ class _Views:
 
 
 def compare(tables: Tables, kafka: Kafka, old: Snapshot, new: Snapshot) -> Difference:
-    """Return what two views differ in, with some samples."""
+    """Return the differences of two views, with samples."""
     views, columns = _Views(tables, kafka, old, new), _id_and_values("key", _RECORD)
     open_ = "SELECT * FROM {side}_positions WHERE is_open"
     sql = compared_sql(open_, "key", _same_values(VALUES), columns)

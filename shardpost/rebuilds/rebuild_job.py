@@ -20,7 +20,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class RebuildRequest:
-    """What is to be done, by whom, and why.
+    """What to do, for whom, and why.
 
     `country` and `tables` are for START; None and () mean the country in force and all. `number` is
     the rebuild that is meant by the others; None means that whose tables are there. A swap is

@@ -74,7 +74,7 @@ def list_described(tables: Tables) -> list[dict[str, Any]]:
 
 
 def described(rebuild: Rebuild, newest: Snapshot) -> dict[str, Any]:
-    """Return a rebuild as a JSON object, where it stands now.
+    """Return a rebuild as a JSON object, with its current state.
 
     `snapshot` is the one whose records the tables beside have, `behind` how many came since.
     """
@@ -98,7 +98,7 @@ def described(rebuild: Rebuild, newest: Snapshot) -> dict[str, Any]:
 
 
 def needs_top_up(tables: Tables) -> bool:
-    """Tell whether records came that new tables, which are not in use, have not."""
+    """Tell whether new tables that are not in use lack later records."""
     newest, rebuild = snapshots.current(tables), require_current(tables)
     if rebuild.standing(newest) not in (Standing.READY, Standing.ROLLED_BACK):
         return False
@@ -156,7 +156,7 @@ def insert(tables: Tables, rebuild: Rebuild) -> None:
 
 
 def update(tables: Tables, rebuild: Rebuild) -> Rebuild:
-    """Store, and return, what is known of a rebuild now."""
+    """Store the current state of a rebuild, and return it."""
     rebuild = replace(rebuild, changed_at=datetime.now(UTC))
 
     def make(table: RowTable) -> None:

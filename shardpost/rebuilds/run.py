@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 def begun(installation: Installation, request: RebuildRequest) -> Rebuild:
-    """Return the rebuild that a request begins, or has begun; ShardpostError beside another one."""
+    """Return the rebuild that a request begins or continues; ShardpostError beside another."""
     last = snapshots.current(installation.tables)
     in_force = last.country_now(installation.settings.country)
     country = request.country if request.country is not None else in_force
@@ -56,7 +56,7 @@ def begun(installation: Installation, request: RebuildRequest) -> Rebuild:
 
 
 def _require_decoder(rebuild: Rebuild, standing: Standing) -> None:
-    """Refuse to continue histories that another decoder than the installed one has made."""
+    """Refuse to continue histories that a decoder other than the installed one made."""
     begun_ = rebuild.progress.units or standing is Standing.READY
     if begun_ and {*HISTORIES} <= {*rebuild.tables} and rebuild.candidate.decoder != decoder_id():
         raise ShardpostError(
@@ -107,7 +107,7 @@ def _new(tables: Tables, request: RebuildRequest, last: Snapshot, country: str) 
 
 
 def run(request: RebuildRequest, installation: Installation) -> JobResult:
-    """Do what a request says; return the exit code and the JSON result.
+    """Carry out a request; return the exit code and the JSON result.
 
     ShardpostError if it cannot be done now, LockedError beside another run of it.
     """
@@ -172,7 +172,7 @@ def _swap(request: RebuildRequest, installation: Installation) -> JobResult:
 
 
 def _require(request: RebuildRequest, rebuild: Rebuild, last: Snapshot) -> None:
-    """Refuse other tables than the action is for, and if tables were swapped since the question."""
+    """Refuse a rebuild in the wrong state for the action, or swapped since the comparison."""
     standing = rebuild.standing(last)
     expected, those = "in use", {Standing.IN_USE}
     if request.action is Action.SWAP:

@@ -129,7 +129,7 @@ def apply_topics(installation: Installation, *, dry_run: bool = False) -> list[A
 
 
 def create_topics(installation: Installation) -> list[AppliedTopic]:
-    """Do as `apply_topics`, and leave those that exist as they are."""
+    """Create missing topics as `apply_topics` does; leave existing ones unchanged."""
     plans = [replace(one, steps=()) for one in plan_topics(installation)]
     return _carried_out(installation, plans)
 
@@ -159,7 +159,7 @@ def _carried_out(installation: Installation, plans: Sequence[TopicPlan]) -> list
 
 
 def plan_topics(installation: Installation) -> list[TopicPlan]:
-    """Return what there is to do for each declared topic; ShardpostError for another cluster."""
+    """Return the plan for each declared topic; ShardpostError for another cluster."""
     expected, file = expected_topics(installation)
     names = {name for one in expected for name in (one.name, *one.partitions_as)}
     cluster = observe_topics(installation.kafka, names)

@@ -1,4 +1,4 @@
-"""What must hold before a run begins: its lock is free, its topics are its own and whole. No JVM.
+"""Guards before a run begins: its lock is free, its topics are its own and complete. No JVM.
 
 `run` asks all of it, for each job by the table GUARDS. What a run asks again on its way keeps out
 what comes meanwhile (docs/architecture.md, Guards).
@@ -97,7 +97,7 @@ def require_owner(installation: Installation) -> tuple[Owner | None, Owner | Non
 
 
 def require_owner_to_begin(installation: Installation) -> None:
-    """Refuse as `require_owner` does; of topics without an owner, also one without a snapshot.
+    """Refuse as `require_owner` does; for topics without an owner, also without a snapshot.
 
     That is if somebody has published already.
     """
@@ -137,7 +137,7 @@ class StoreTopic(TopicMark):
     cleanup_policy: str
 
     def require_compacted(self) -> None:
-        """Refuse a topic of which Kafka may delete the last record of a key."""
+        """Refuse a topic in which Kafka may delete the last record of a key."""
         if self.cleanup_policy != "compact":
             raise ShardpostError(
                 f"topic {self.name}: expected cleanup.policy=compact only, found"
@@ -164,7 +164,7 @@ def require_stores(installation: Installation, *names: TopicName) -> None:
 def inspect_stores(
     installation: Installation, *names: TopicName
 ) -> list[tuple[StoreTopic, TopicMark | None]]:
-    """Return each store and what was known of it; refuse as `require_stores`, and write nothing."""
+    """Return each store and its known state; refuse as `require_stores` does, and write nothing."""
     known = {}
     for topic in map(installation.kafka.topic, names):
         file = SharedFile(installation.files, f"stores/{topic}.json")
@@ -203,7 +203,7 @@ def describe_stores(kafka: Kafka, topics: Sequence[str]) -> list[StoreTopic]:
 
 
 def _merged(file: SharedFile, mark: TopicMark, text: str | None) -> str:
-    """Return what to write down: another process may have written down a later end meanwhile."""
+    """Return the state to store: another process may have stored a later end meanwhile."""
     return _FORM.dump_json(mark.merged(_parsed(text, file))).decode()
 
 
@@ -255,7 +255,7 @@ GUARDS = {
 
 @contextmanager
 def run(installation: Installation, job: str, *, asks_owner: bool = True) -> Iterator[None]:
-    """Hold the lock of a job, once all its guards are asked; nothing was changed before that.
+    """Hold the lock of a job after all its guards have passed; nothing was changed before.
 
     LockedError beside another run, NotOwnerError in a home of others, ShardpostError for a store
     that has lost something, KafkaUnreachableError. A run that takes the topics over, or changes
@@ -275,5 +275,5 @@ def run(installation: Installation, job: str, *, asks_owner: bool = True) -> Ite
 
 
 def nothing_changed(error: KafkaUnreachableError) -> KafkaUnreachableError:
-    """Return the error of a run that had changed nothing when Kafka was gone."""
+    """Return the error for a run that had changed nothing when Kafka became unreachable."""
     return KafkaUnreachableError(f"nothing was changed: {error}; then run it again")

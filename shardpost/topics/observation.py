@@ -55,7 +55,7 @@ def observe_topics(kafka: Kafka, names: Collection[str]) -> Cluster:
 
 
 def observe(kafka: Kafka, expected: Iterable[Expected]) -> Cluster:
-    """Return all that the audit looks at, Kafka's own topics too."""
+    """Return all that the audit checks, including Kafka's own topics."""
     shown = kafka.metadata()
     names = [one.name for one in (*expected, *INTERNAL)]
     cluster = _with_topics(kafka, shown, names)
@@ -152,7 +152,7 @@ def _behind(kafka: Kafka, cluster: Cluster) -> tuple[tuple[Behind, ...], list[Un
 def _still_open(
     kafka: Kafka, suspects: list[TopicPartition], stable: dict[TopicPartition, int]
 ) -> list[TopicPartition]:
-    """Return those at which the same transaction is open some seconds later."""
+    """Return those where the same transaction is still open some seconds later."""
     deadline = time.monotonic() + ENDING_SECONDS
     while suspects and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)

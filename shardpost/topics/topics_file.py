@@ -122,7 +122,7 @@ Name = Annotated[StrictStr, AfterValidator(check_topic)]
 
 
 class Overrides(BaseModel):
-    """What is declared of one topic."""
+    """The declaration of one topic."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -152,7 +152,7 @@ NOTHING_DECLARED = TopicsFile()
 
 
 def read_topics_file(kafka: Kafka, path: Path | None) -> TopicsFile:
-    """Return what the file declares; UsageError says all that is wrong with it, and where."""
+    """Return the file's declarations; UsageError lists all mistakes, with their lines."""
     if path is None:
         return NOTHING_DECLARED
     text = read_text(path, advice="correct SHARDPOST_TOPICS_FILE")

@@ -1,1 +1,1 @@
-"""What `shardpost doctor`, the audit and the watch look at and report, and never change."""
+"""What `shardpost doctor`, the audit and the watch check and report; they change nothing."""

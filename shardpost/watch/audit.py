@@ -59,7 +59,7 @@ def view(
     now: datetime,
     look: Callable[[Kafka, Sequence[Expected]], Cluster] = observe,
 ) -> View:
-    """Return the cluster beside what is expected of it, and errors as `audit` has them."""
+    """Return the cluster with its expected state; raises what `audit` raises."""
     expected, file = expected_topics(installation)
     cluster = look(installation.kafka, expected)
     require_cluster(installation.kafka, file, cluster)

@@ -1,4 +1,4 @@
-"""The examination of `shardpost doctor`: bounded checks side by side; none can stop another."""
+"""The checks of `shardpost doctor`: bounded, in parallel; none can stop another."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -39,7 +39,7 @@ CHECKS: dict[str, Check] = {
 
 
 def examine(load: Callable[[], Installation], now: datetime) -> list[DoctorFinding]:
-    """Return what all checks find; starts and changes nothing.
+    """Return the findings of all checks; starts and changes nothing.
 
     `load` opens it. Where the settings are wrong, only the machine is checked.
     """
@@ -59,14 +59,14 @@ def examine(load: Callable[[], Installation], now: datetime) -> list[DoctorFindi
 
 
 def impatient(installation: Installation) -> Installation:
-    """Return the installation with which nothing waits long for an answer."""
+    """Return the installation with short timeouts."""
     return installation.having(kafka_timeout=PATIENCE_SECONDS, smtp_timeout=PATIENCE_SECONDS)
 
 
 def bounded(
     checks: Mapping[str, Callable[[], Iterable[DoctorFinding]]], seconds: float = CHECK_SECONDS
 ) -> list[DoctorFinding]:
-    """Run checks side by side; return their findings in order, after so many seconds at most."""
+    """Run checks in parallel; return their findings in order, within `seconds`."""
     deadline = time.monotonic() + seconds
     running = [_started(name, check) for name, check in checks.items()]
     found: list[DoctorFinding] = []

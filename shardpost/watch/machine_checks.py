@@ -44,7 +44,7 @@ def check_machine() -> Iterator[DoctorFinding]:
 
 
 def check_java() -> DoctorFinding:
-    """Check that there is a Java that broker and Spark run on."""
+    """Check that a Java is installed on which broker and Spark run."""
     try:
         found = find_java()
     except ShardpostError as problem:
@@ -113,7 +113,7 @@ def check_disks(installation: Installation, _now: datetime) -> Iterator[DoctorFi
 
 
 def check_store(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
-    """Check that the object store of the tables answers, and that of several writers one succeeds.
+    """Check that the tables' object store answers, and lets exactly one of several writers succeed.
 
     That puts some small objects beside the tables, and deletes them.
     """
@@ -128,7 +128,7 @@ def check_store(installation: Installation, _now: datetime) -> Iterator[DoctorFi
 
 
 def check_access(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
-    """Check that other users of this machine get at nothing that has names, addresses or secrets.
+    """Check that other users of this machine cannot read names, addresses or secrets.
 
     A group may: whoever lets one in does so on purpose.
     """
@@ -172,7 +172,7 @@ WRITTEN_FOLDERS = ("locks", "logs", "run", "stores")
 
 
 def check_clock(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
-    """Compare with the newest file of the home, and with the newest letter that a broker took."""
+    """Compare the clock with the newest file of the home, and the newest letter in Kafka."""
     home = installation.files.home
     paths = [path for folder in WRITTEN_FOLDERS for path in (home / folder).glob("*")]
     at = max((path.stat().st_mtime for path in paths), default=None)

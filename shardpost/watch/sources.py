@@ -42,7 +42,7 @@ from shardpost.wording import counted, duration_text, some_of
 
 
 def collect_kafka(installation: Installation, now: datetime) -> Observations:
-    """Measure the findings of the audit; those with nothing at stake are counted alone."""
+    """Measure the findings of the audit; findings with nothing at stake are only counted."""
     found = Observations()
     findings = audit(installation, now)
     counts = Counter(one.severity for one in findings)
@@ -67,7 +67,7 @@ READ_UNTIL = "read_until_offset"
 
 
 def collect_lag(installation: Installation, now: datetime) -> Observations:
-    """Measure all readers; what the last look found to be read counts as read."""
+    """Measure all readers; what the last watch found read counts as read."""
     last = history.last_looks(installation.tables, now).get(LAG)
     clear = {
         (labels["group"], TopicPartition(labels["topic"], int(labels["partition"]))): int(value)
@@ -122,7 +122,7 @@ def _loss_condition(found: Observations, subject: str, losing: list[LagRow], now
 
 
 def collect_snapshot(installation: Installation, now: datetime) -> Observations:
-    """Measure the newest snapshot, nothing before the first; say which runs were refused."""
+    """Measure the newest snapshot, if there is one; report refused runs."""
     found = Observations()
     for job, one in refused_runs.refusals(installation.files, now).items():
         found.conditions.append(conditions.refused(job, one.why))
@@ -157,7 +157,7 @@ def collect_snapshot(installation: Installation, now: datetime) -> Observations:
 
 
 def longest_wait(schedule: str) -> timedelta:
-    """Return how long what a DAG does may wait for it: its schedule may be another one."""
+    """Return how long a DAG's work may wait, given its configured schedule."""
     return max(timedelta(hours=1), longest_pause(schedule) + timedelta(minutes=30))
 
 
@@ -165,7 +165,7 @@ RUNS_WITHIN = timedelta(days=1)
 
 
 def collect_runs(installation: Installation, now: datetime) -> Observations:
-    """Measure the commands that are in force."""
+    """Measure the commands of runs that have not ended."""
     found = Observations()
     every = commands_in_force(installation.kafka)
     entries = [(entry, entry.command) for entry in every if entry.command is not None]

@@ -82,7 +82,7 @@ def check_mail_server(installation: Installation, _now: datetime) -> Iterator[Do
 
 
 def check_unsubscribe_link(installation: Installation) -> Iterator[DoctorFinding]:
-    """Warn of a link to unsubscribe that anybody can make."""
+    """Warn about an unsubscribe link that anybody can forge."""
     if installation.values(SenderSettings).can_be_forged:
         yield warning(
             "unsubscribe link",
@@ -100,7 +100,7 @@ _DESCRIBE_SECONDS = 9.0
 
 
 def check_connections(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
-    """Say which count for DAGs, settings or connections, and where those lead elsewhere.
+    """Report whether DAGs use settings or connections, and where the addresses differ.
 
     Of another Airflow than the embedded one, where this environment has its configuration.
     """

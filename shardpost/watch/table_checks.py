@@ -173,7 +173,7 @@ WITHOUT_PROGRESS = timedelta(hours=6)
 
 
 def check_rebuild(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
-    """Say which rebuild is open; nothing if none is."""
+    """Report the open rebuild, if any."""
     with suppress(TableFormError), table_errors():  # that is a finding of `check_snapshot`
         newest, found = snapshots.newest(installation.tables), registry.current(installation.tables)
         if found is not None and newest is not None:

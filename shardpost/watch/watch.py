@@ -1,6 +1,6 @@
-"""One look at everything: stored, and sent as alerts; or printed as OpenMetrics text.
+"""Measure everything once: store it and send alerts, or print it as OpenMetrics text.
 
-All sources are looked at in parallel, and none can stop the others.
+All sources are read in parallel, and none can stop the others.
 """
 
 import logging
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 def collect_all(
     installation: Installation, now: datetime, sources: Sources = SOURCES
 ) -> Observations:
-    """Return all that is found; a source that fails is a condition of its own."""
+    """Return all observations; a source that fails is a condition of its own."""
     found = Observations()
     with ThreadPoolExecutor(len(sources)) as pool:
         for one in pool.map(lambda name: _collect(name, sources[name], installation, now), sources):
@@ -75,7 +75,7 @@ def _collect(
 
 
 def open_metrics(measures: Iterable[Measure]) -> str:
-    """Return values as OpenMetrics text, by the order of the declarations."""
+    """Return values as OpenMetrics text, in the order of their declarations."""
     by_name: dict[str, list[Measure]] = defaultdict(list)
     for one in measures:
         by_name[one.name].append(one)
@@ -98,14 +98,14 @@ RATE_OVER = timedelta(days=7)
 
 @dataclass(frozen=True)
 class Watched:
-    """What one watch found, and what was sent."""
+    """The results of one watch, and the alerts that were sent."""
 
     observations: Observations
     notified: Notified
 
 
 def watch_once(installation: Installation, now: datetime, sources: Sources = SOURCES) -> Watched:
-    """Look once, add to the history, and notify people of what changed.
+    """Measure once, add to the history, and notify people of changes.
 
     LockedError beside another watch; ShardpostError if the tables of the watch cannot be written.
     """

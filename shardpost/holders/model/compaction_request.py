@@ -1,4 +1,4 @@
-"""What is asked of a compaction."""
+"""What a compaction is requested to do."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -90,7 +90,7 @@ MAX_QUOTED = 100
 
 
 def first_problem(value: bytes, fields: tuple[Field, ...]) -> str | None:
-    """Return why a value with these fields would be rejected; None if nothing is found.
+    """Return why a value with these fields would be rejected; None if no reason is known.
 
     For a person who corrects one: spark/decoding.py decides, and is stricter about what is no JSON;
     what both find, they say alike.

@@ -41,7 +41,7 @@ class LastRead(NamedTuple):
     read_at: datetime
 
     def text(self, now: datetime) -> str:
-        """Return when that was, and how long ago."""
+        """Return the time of the last reading, and how long ago it was."""
         if self.looked_at == NEVER:
             return "It is not known when the inputs were last read to the end"
         return (
@@ -90,7 +90,7 @@ class Compaction:
         return self.is_compacted and now - last.looked_at > kept
 
     def stricter(self, before: Cleaning | None) -> "Compaction":
-        """Return what Kafka did at the most since a look at which that was in force.
+        """Return the strictest settings since an earlier look, at which `self` was in force.
 
         Whoever raises a setting afterwards brings nothing back that was deleted until then.
         """

@@ -28,7 +28,7 @@ class SnapshotRun(NamedTuple):
 
     @classmethod
     def of(cls, number: object, run: object) -> "SnapshotRun":
-        """Return what was read as such; TypeError if it is none."""
+        """Return it from JSON; TypeError if the form differs."""
         if not isinstance(run, str):
             raise TypeError(f"expected the id of a run, found {run!r}")
         return cls(_whole(number), run)
@@ -133,7 +133,7 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, snapshot: object, topic: object, partition: object, offset: object) -> "Place":
-        """Return what was read as such; TypeError if it is none."""
+        """Return it from JSON; TypeError if the form differs."""
         if not isinstance(topic, str):
             raise TypeError(f"expected the name of a topic, found {topic!r}")
         return cls(_whole(snapshot), topic, _whole(partition), _whole(offset))
@@ -201,7 +201,7 @@ class RunCounts:
     uncertain_keys: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
 
     def summary(self) -> str:
-        """Return those that are not 0 as one line."""
+        """Return the counts above 0 as one line."""
         words = {
             "rejected": self.rejected,
             "retries read": self.retries,

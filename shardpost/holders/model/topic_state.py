@@ -1,4 +1,4 @@
-"""What a run is to read: from the ends of the last snapshot to the ends as they are now."""
+"""What a run will read: from the ends of the last snapshot to the current ends."""
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ class Gaps(NamedTuple):
 
 
 def gaps(read: Offsets, watermarks: Watermarks) -> Gaps:
-    """Return what is wrong; with that the tables cannot simply catch up: holders would be wrong."""
+    """Return what prevents the tables from catching up: holders would be wrong."""
     result = Gaps({}, {}, {})
     for at, first, low, end in _unread(read, watermarks):
         if first < low:
@@ -173,7 +173,7 @@ class TopicState:
         return known, IncompleteLook(*noted, read_at=self.at)
 
     def noted(self, view: Snapshot, unread: "Unread", setting: str) -> Snapshot:
-        """Return a view with all that this look notes; `setting` is SHARDPOST_COUNTRY.
+        """Return a snapshot with all that this look found; `setting` is SHARDPOST_COUNTRY.
 
         Whether or not it has found anything new. An id of a topic is kept where Kafka gives none.
         """

@@ -162,7 +162,7 @@ class Follower:
         return result
 
     def _tell(self, error: ShardpostError) -> None:
-        """Log what is waited for, once a minute."""
+        """Log what it waits for, once a minute."""
         now = time.monotonic()
         if now - self._told_at >= NOTED_EVERY.total_seconds():
             self._told_at = now
@@ -249,7 +249,7 @@ def warm_up(installation: Installation) -> None:
 
 
 def _last(unread: Unread, left: int) -> Unread:
-    """Return the last records of each partition, but for so many of them."""
+    """Return the last records of each partition, except the last few."""
     ends = {
         topic: {number: max(0, end - left) for number, end in of_topic.items()}
         for topic, of_topic in unread.ends.items()

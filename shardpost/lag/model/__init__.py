@@ -1,1 +1,1 @@
-"""Lag as values: what was found of a partition and of a reader in, rows out."""
+"""Lag as pure functions: from the state of partitions and readers to rows."""

@@ -126,7 +126,7 @@ class Partition:
     stretches: tuple[Stretch, ...] = ()
 
     def unread(self, offset: int) -> Unread:
-        """Return what a reader has before it that reads on from an offset."""
+        """Return what is unread for a reader at an offset."""
         offset = max(offset, self.low)
         if offset >= self.high:
             return Unread(0, True, None, False, None, None, self.high)

@@ -203,13 +203,13 @@ def assess(position: Position, partition: Partition, now_ms: int) -> LagRow:
 
 
 def unknown(position: Position, why: str) -> LagRow:
-    """Return the row of a reader whose partition could not be looked at."""
+    """Return the row of a reader whose partition could not be read."""
     place = (position.group, *position.partition)
     return LagRow(*place, position.committed, None, None, None, None, why)
 
 
 def _note(position: Position, partition: Partition, now_ms: int) -> LagRow:
-    """Return the row of a note: nothing is read by it, and Kafka may forget it."""
+    """Return the row of a bookmark: nothing reads by it, and Kafka may forget it."""
     seconds, reason = None, NOTE
     if position.expires_ms is not None:
         seconds = _seconds(position.expires_ms - now_ms)

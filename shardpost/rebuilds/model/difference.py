@@ -20,7 +20,7 @@ _NAMES = ("position", "client", *OTHERS.values())
 
 @dataclass(frozen=True)
 class Differences:
-    """How many keys both have, equal or changed, and only one of them."""
+    """How many keys both sides have, equal or changed, and how many only one side has."""
 
     equal: int = 0
     changed: int = 0
@@ -29,12 +29,12 @@ class Differences:
 
     @property
     def different(self) -> int:
-        """How many are not equal."""
+        """How many keys differ."""
         return self.changed + self.only_old + self.only_new
 
     @property
     def share(self) -> float:
-        """Which share of all is not equal: 0 to 1."""
+        """The share of keys that differ: 0 to 1."""
         return self.different / max(self.equal + self.different, 1)
 
     def summary(self) -> str:
@@ -73,7 +73,7 @@ class Difference:
         return max(one.share for name, one in self.counts.items() if name != "rejected")
 
     def refusal(self, max_changed: float) -> str | None:
-        """Return why nothing is swapped, if a larger share differs than that."""
+        """Return why nothing is swapped, if a larger share differs; else None."""
         if self.share <= max_changed:
             return None
         return f"{self.share:.2%} differ, more than {max_changed:.2%}: nothing was swapped"
@@ -175,7 +175,7 @@ def question(number: int, difference: Difference) -> str:
 
 
 def samples(difference: Difference) -> list[str]:
-    """Return some of what differs, a line each, as long as a person reads it."""
+    """Return samples of what differs, one line each, as many as a person reads."""
     kinds = "position", "client", "other"
     shown: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
     for sample in difference.samples:

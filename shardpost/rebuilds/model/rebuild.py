@@ -16,14 +16,14 @@ NAMES = tuple(table.name for table in VIEW)
 
 
 class Source(StrEnum):
-    """What the histories of a rebuild are made of."""
+    """What the histories of a rebuild are made from."""
 
     HISTORY = "history"
     KAFKA = "kafka"
 
 
 class State(StrEnum):
-    """What its row says of a rebuild; whether it is in use is said by the newest snapshot."""
+    """The state in its row; the newest snapshot says whether the rebuild is in use."""
 
     BUILDING = "building"
     BUILT = "built"
@@ -31,7 +31,7 @@ class State(StrEnum):
 
 
 class Standing(StrEnum):
-    """Where a rebuild is, for people: its state, and which tables are in use."""
+    """The state of a rebuild for people, including which tables are in use."""
 
     BUILDING = "building"
     READY = "ready"
@@ -51,7 +51,7 @@ class Progress:
     seconds: float = 0.0
 
     def summary(self) -> str:
-        """Return records, share, rate, and the time that is left at that rate."""
+        """Return records, share, rate, and the remaining time at that rate."""
         share = self.records / self.of_records if self.of_records else 1.0
         line = f"{self.records:,} of {self.of_records:,} records, {share:.0%}"
         if not (self.records and self.seconds):
@@ -95,7 +95,7 @@ class Rebuild:
         return all(self._in_use(newest))
 
     def was_swapped(self, newest: Snapshot) -> bool:
-        """Tell whether its tables were in use at some time since it began.
+        """Tell whether its tables were ever in use.
 
         By what was committed: a run that was killed before its commit has swapped nothing.
         """
@@ -105,7 +105,7 @@ class Rebuild:
         return [newest.folders.get(name) == one for name, one in self.folders.items()]
 
     def standby(self, newest: Snapshot) -> Snapshot | None:
-        """Return the tables that are not in use, which may be put in use."""
+        """Return the tables that are not in use, and can be swapped in."""
         return self.former if self.is_in_use(newest) else self.candidate
 
     def require_standby(self, newest: Snapshot) -> Snapshot:
@@ -132,7 +132,7 @@ class Rebuild:
         return [view for view in read if view is not None]
 
     def standing(self, newest: Snapshot) -> Standing:
-        """Return where it is."""
+        """Return its state for people."""
         if self.state is State.DROPPED:
             return Standing.FINAL if any(self._in_use(newest)) else Standing.DROPPED
         if self.state is State.BUILDING:
@@ -168,7 +168,7 @@ def folders_of(tables: Collection[str], number: int) -> dict[str, str]:
 
 
 def with_dependents(names: Collection[str]) -> tuple[str, ...]:
-    """Return tables and those made of them, in the order of building; UsageError if unknown."""
+    """Return tables and their dependents, in build order; UsageError for an unknown name."""
     if unknown := sorted({*names} - {*NAMES}):
         raise UsageError(f"{shown(unknown[0])}: expected a table: {', '.join(NAMES)}")
     wanted = {*names}

@@ -65,7 +65,7 @@ class Build:
     kafka: KafkaHistories | None
 
     def units(self) -> Iterator[Unit]:
-        """Yield all units of work, those that are done, too."""
+        """Yield all units of work, including finished ones."""
         own = self.rebuild.tables
         sources = inputs_of(self.installation.kafka)
         for source in sources:
@@ -136,7 +136,7 @@ class Build:
 
 
 def build(installation: Installation, rebuild: Rebuild, pinned: Snapshot) -> Rebuild:
-    """Do what is left of a rebuild's work; return it, built."""
+    """Do the remaining work of a rebuild; return it, built."""
     return kafka_source.with_timestamp_fallback(
         partial(_build, installation, rebuild.number, pinned)
     )

@@ -47,7 +47,7 @@ RECORDS_AT_ONCE = 2_000_000
 
 @dataclass(frozen=True)
 class Unit:
-    """What it is called in the log, how many records it has, and what does it."""
+    """A unit of work: its name in the log, its number of records, and its function."""
 
     name: str
     records: int
@@ -85,7 +85,7 @@ _AS_THEY_ARE = ("partition", "offset", "timestamp", "value", *_ORDER)
 
 
 def decoded_again(rows: DataFrame, tables: InputTables) -> DataFrame:
-    """Return rows of a history as its input's decoder now makes them.
+    """Return rows of a history, decoded by the current decoder of its input.
 
     Place and order stay as they are, and so do rows that no decoding has made: those that closed a
     key, retries of an unknown origin, and records whose contact was erased.
@@ -241,7 +241,7 @@ def require_same(kafka: Kafka, pinned: Snapshot, topics: Collection[str], advice
 
 
 def not_held(pinned: Snapshot, low: Watermarks) -> tuple[str, ...]:
-    """Return, in words, what the topics of a snapshot held, and no longer hold."""
+    """Return, in words, what Kafka has deleted from the topics of a snapshot."""
     gone = []
     for topic, ends in pinned.end_offsets.items():
         if topic not in low:

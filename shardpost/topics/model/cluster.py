@@ -20,7 +20,7 @@ def release(level: int) -> str:
 
 
 def known_loss(found: str) -> str | None:
-    """Return what is known to be lost by a release; None if nothing is."""
+    """Return what a release is known to lose; None if nothing."""
     if found == NEWER:
         return (
             "loses ends of transactions when a broker starts while a partition has no leader"
@@ -109,7 +109,7 @@ class FoundTopic:
 
     @property
     def replicas(self) -> int:
-        """Return how many replicas that partition has which has fewest."""
+        """Return the smallest number of replicas of its partitions."""
         return min((len(one.replicas) for one in self.partitions), default=0)
 
     def value(self, setting: str) -> str | None:
@@ -132,7 +132,7 @@ class Behind(NamedTuple):
 
 
 class Unknown(NamedTuple):
-    """What could not be asked, and why; `topic` is None where it concerns the cluster."""
+    """What could not be queried, and why; `topic` is None if it concerns the cluster."""
 
     topic: str | None
     what: str
@@ -206,7 +206,7 @@ class View:
 
     @property
     def has_few_brokers(self) -> bool:
-        """Tell whether there cannot be three replicas, which is said once and not of each topic."""
+        """Tell whether three replicas are impossible; reported once, not for each topic."""
         return len(self.cluster.known_brokers) < REPLICAS
 
     def product(self, name: str) -> tuple[str, FoundTopic | None]:

@@ -52,7 +52,7 @@ FREE = frozenset(
 
 
 def is_as_declared(setting: str, expected: str, found: str) -> bool:
-    """Tell whether a value is the declared one, or is as good."""
+    """Tell whether a value is as declared, or better."""
     if setting == POLICY:
         return policies(found) == policies(expected)
     if setting in AT_LEAST and _WHOLE.fullmatch(expected) and _WHOLE.fullmatch(found):
@@ -74,7 +74,7 @@ def departures(expected: Expected, found: FoundTopic) -> dict[str, tuple[str, st
 
 
 def why_not_changed(setting: str, expected: Expected, found: FoundTopic) -> str | None:
-    """Return why a departure is not changed to what is declared; None if nothing can be lost."""
+    """Return why a departure is not repaired; None if nothing can be lost."""
     wanted = expected.config[setting]
     if setting == POLICY:
         now, then = policies(str(found.value(setting))), policies(wanted)
@@ -140,7 +140,7 @@ class Step:
 
 @dataclass(frozen=True)
 class TopicPlan:
-    """What is to be done for one topic; `partitions` is how many it has afterwards."""
+    """The plan for one topic; `partitions` is how many it has afterwards."""
 
     expected: Expected
     partitions: int
@@ -180,7 +180,7 @@ REPLICAS = "replication.factor"
 def plan_changes(
     expected: Sequence[Expected], cluster: Cluster, *, bootstrap: str, partitions: int
 ) -> list[TopicPlan]:
-    """Return what is to be done for each topic; `partitions` is the default of new ones."""
+    """Return the plan for each topic; `partitions` is the default for new topics."""
     declared = {one.name: one.partitions for one in expected if one.partitions}
     counts = declared | {name: len(one.partitions) for name, one in cluster.topics.items()}
     plans = []
@@ -211,7 +211,7 @@ def _repair(one: Expected, found: FoundTopic, cluster: Cluster, bootstrap: str) 
 
 
 def steps(one: Expected, found: FoundTopic, bootstrap: str) -> Iterator[Step]:
-    """Yield what becomes of each setting that is not as declared, and of its partitions."""
+    """Yield a step for each setting that is not as declared, and for the partitions."""
     for setting, (value, wanted) in departures(one, found).items():
         why = "Kafka's own topic" if one.is_internal else why_not_changed(setting, one, found)
         fix = finding.set_on_topic(bootstrap, one.name, setting, wanted) if why else finding.APPLY

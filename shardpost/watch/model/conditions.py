@@ -1,4 +1,4 @@
-"""What a look found: values of metrics, and conditions by rules, which have runbook pages."""
+"""Results of a watch: values of metrics, and conditions by rules, which have runbook sections."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Observations:
         self.measures.append(Measure(name, float(value), labels))
 
     def age(self, name: str, since: datetime, now: datetime, **labels: str) -> float:
-        """Add how long ago something was, in seconds, and return it; 0 of what is to come."""
+        """Add the age of something in seconds, and return it; 0 for a future time."""
         seconds = max(0.0, (now - since).total_seconds())
         self.measure(name, seconds, **labels)
         return seconds
@@ -55,7 +55,7 @@ class Rule:
 
 
 class PublicRule(Rule):
-    """One that never names clients: its texts are shown also to those who may see none."""
+    """A rule that never names clients: users without access to clients see its texts."""
 
     def broken(self, subject: str, text: str, public: str = "") -> Condition:
         """Return the same, all of it public."""
@@ -148,7 +148,7 @@ LEAST_TIME = timedelta(days=1)
 def disk_full(
     history: Sequence[tuple[datetime, float]], now: datetime, free: float
 ) -> Condition | None:
-    """Return that it is full soon, or None; `history`: (when, bytes free), oldest first."""
+    """Return that the disk is full soon, or None; `history`: (when, bytes free), oldest first."""
     if free < LEAST_FREE:
         text = f"{free / GIB:.1f} GiB are free: expected at least {LEAST_FREE / GIB:g} GiB"
         return DISK_FULL.broken("", text)

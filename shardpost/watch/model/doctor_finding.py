@@ -1,4 +1,4 @@
-"""A line of `shardpost doctor`: what is there, what should be, and how to get there.
+"""A line of `shardpost doctor`: what was found, what is expected, and the fix.
 
 Unlike a `Finding` of the audit or a `Condition` of the watch, it also says what is in order.
 """
@@ -30,17 +30,17 @@ class DoctorFinding:
 
 
 def ok(check: str, found: str) -> DoctorFinding:
-    """Return that something is as it should be."""
+    """Return that something is in order."""
     return DoctorFinding(check, "ok", found)
 
 
 def warning(check: str, found: str, expected: str, cure: str) -> DoctorFinding:
-    """Return what works, and needs attention before long."""
+    """Return a finding that works now, but needs attention soon."""
     return DoctorFinding(check, "warning", found, expected, cure)
 
 
 def error(check: str, found: str, expected: str, cure: str) -> DoctorFinding:
-    """Return what keeps something from working."""
+    """Return a finding that prevents something from working."""
     return DoctorFinding(check, "error", found, expected, cure)
 
 
