@@ -50,7 +50,7 @@ SELECT {RECORD}, h.country FROM exchange_events h WHERE {_DECODABLE}
 def explanation(
     installation: Installation, snapshot: Snapshot, client: str, position: str | None
 ) -> list[Transition]:
-    """Return what put or took each position of the client, or that one; [] if it never had any."""
+    """Return what added or removed each position of the client, or that one; [] if none."""
     history = _opened(installation, snapshot)
     # By two queries: all columns are then read only of row groups and pages that may have a key.
     select = _KEYS.format(condition=_condition(client, position))

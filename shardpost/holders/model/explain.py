@@ -239,7 +239,7 @@ def explain(
 
 
 def why_unknown(*, has_records: bool) -> str:
-    """Return why nothing is known of a key that has no decodable record."""
+    """Return why a key without a decodable record is unknown."""
     return "all of its records were rejected" if has_records else "no record of it"
 
 
