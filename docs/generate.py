@@ -86,7 +86,7 @@ def _alerts() -> Iterator[str]:
 def _audit() -> Iterator[str]:
     """Yield each rule with what it finds; those of one function have a declaration each."""
     for rule in (*audit.TOPIC_RULES, *audit.CLUSTER_RULES):
-        name, finds = rule.__name__.replace("_", "-"), str(rule.__doc__).splitlines()[0]
+        name, finds = audit.rule_name(rule), str(rule.__doc__).splitlines()[0]
         declared = DECLARED.get(name) or [(name, finds.removeprefix("Find ").rstrip("."))]
         yield from (f"- [{rule}](#{rule}): {why}." for rule, why, *_ in declared)
 

@@ -16,6 +16,7 @@ from shardpost.alerts.model.alert import CHANNEL_DOWN, NEEDS_A_PERSON, REQUESTS_
 from shardpost.alerts.model.metrics import METRICS, PREFIX
 from shardpost.checkout import CHECKOUT
 from shardpost.maintenance.stored_tables import TABLES
+from shardpost.topics.model import audit, topic_rules
 from shardpost.watch.model import conditions
 
 FOLDER = CHECKOUT / "docs" / "monitoring"
@@ -88,13 +89,11 @@ DOCS = CHECKOUT / "docs"
 
 
 def rules_of_the_audit() -> set[str]:
-    """Return the names that findings are given."""
-    found = set[str]()
-    for path in (CHECKOUT / "shardpost" / "topics" / "model").glob("*.py"):
-        text = path.read_text()
-        for named in (r'rule="([\w-]+)"', r'_Rule\(\s*"([\w-]+)"', r'view,\s*"([\w-]+)"'):
-            found.update(re.findall(named, text))
-    return found
+    """Return the names that findings are given, by their function or by a declaration."""
+    names = {audit.rule_name(rule) for rule in (*audit.TOPIC_RULES, *audit.CLUSTER_RULES)}
+    names -= {"topic-settings", "replicas-now"}  # which have these declarations
+    settings = {one.rule for one in topic_rules.SETTING_RULES}
+    return names | settings | {one.rule for one in audit.STATES}
 
 
 def test_every_rule_has_its_page_and_no_page_is_of_none() -> None:

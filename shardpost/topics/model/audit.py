@@ -45,7 +45,6 @@ def few_brokers(view: View) -> Iterator[Finding]:
     if view.has_few_brokers:
         replicas = min((found.replicas for _, found in view.there), default=count)
         yield Finding(
-            rule="few-brokers",
             setting="replication.factor",
             found=f"{replicas}, on {counted(count, 'broker')}",
             expected=f"{REPLICAS}, on three brokers or more",
@@ -63,7 +62,7 @@ def internal_topics(view: View) -> Iterator[Finding]:
     )
     for setting, (topic, least) in _CREATED_WITH.items():
         if not view.has_few_brokers and topic not in view.cluster.topics:
-            found = _too_low(view, setting, least, rule="internal-topics", why=why)
+            found = _too_low(view, setting, least, why=why)
             yield from (replace(one, topic=topic, expected=str(least)) for one in found)
 
 
@@ -71,16 +70,15 @@ def offsets_retention(view: View) -> Iterator[Finding]:
     """Find committed offsets that expire before a paused group returns."""
     least = max(LEAST_OFFSETS_MINUTES, (view.request_days + 1) * MINUTES_PER_DAY)
     why = "a group that pauses for longer loses its committed offsets"
-    yield from _too_low(view, OFFSETS_RETENTION, least, rule="offsets-retention", why=why)
+    yield from _too_low(view, OFFSETS_RETENTION, least, why=why)
 
 
-def _too_low(view: View, setting: str, least: int, *, rule: str, why: str) -> Iterator[Finding]:
+def _too_low(view: View, setting: str, least: int, *, why: str) -> Iterator[Finding]:
     """Find a setting of brokers of which the lowest value is less than that."""
     found = [one[setting] for one in view.cluster.configs.values() if setting in one]
     low = min((one for one in found if one.value), key=_number, default=None)
     if low and _number(low) < least:
         yield Finding(
-            rule=rule,
             setting=setting,
             found=str(low.value),
             source=low.source,
@@ -100,7 +98,6 @@ def log_cleaner(view: View) -> Iterator[Finding]:
         found = config.get(CLEANER)
         if found and found.value == "false":
             yield Finding(
-                rule="log-cleaner",
                 setting=CLEANER,
                 found=f"false, on broker {broker}",
                 source=found.source,
@@ -115,7 +112,6 @@ def kafka_version(view: View) -> Iterator[Finding]:
     for broker, release in sorted(view.cluster.releases.items()):
         if release and (loss := known_loss(release)):
             yield Finding(
-                rule="kafka-version",
                 setting="version",
                 found=f"Kafka {release}, on broker {broker}",
                 expected=WITHOUT_LOSS,
@@ -131,7 +127,6 @@ def producer_settings(view: View) -> Iterator[Finding]:
         if value.isdigit() and 0 < int(value) < LEAST_DELIVERY_MS:
             variable = f"SHARDPOST_KAFKA__{name.upper().replace('.', '_')}"
             yield Finding(
-                rule="producer-settings",
                 severity=Severity.DRIFT,
                 setting=variable,
                 found=value,
@@ -146,7 +141,6 @@ def unknown(view: View) -> Iterator[Finding]:
     """Find what could not be queried: whether it is in order is not known."""
     for one in view.cluster.unknown:
         yield Finding(
-            rule="unknown",
             topic=one.topic,
             setting=one.what,
             found="unknown",
@@ -238,7 +232,6 @@ def hanging_transaction(view: View) -> Iterator[Finding]:
         ends = f"{tool} abort {place} --start-offset {one.stable}"
         whose = f"{tool} describe-producers {place}"
         yield Finding(
-            rule="hanging-transaction",
             topic=one.topic,
             setting="last stable offset",
             found=f"partition {one.partition}: {one.stable}, {one.high - one.stable} before the"
@@ -276,7 +269,12 @@ CLUSTER_RULES: tuple[Rule, ...] = (
 )
 
 
+def rule_name(rule: Rule) -> str:
+    """Return the name of a rule, where its findings do not name it."""
+    return rule.__name__.replace("_", "-")
+
+
 def findings(view: View, rules: tuple[Rule, ...] = TOPIC_RULES + CLUSTER_RULES) -> list[Finding]:
     """Return what the rules find, the worst first."""
-    found = (finding for rule in rules for finding in rule(view))
+    found = (replace(one, rule=one.rule or rule_name(rule)) for rule in rules for one in rule(view))
     return sorted(found, key=lambda one: one.severity.rank)

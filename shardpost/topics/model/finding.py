@@ -27,9 +27,12 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One departure, of the cluster without `topic`; `rule` is its section of the runbook."""
+    """One departure, of the cluster without `topic`; `rule` is its section of the runbook.
 
-    rule: str
+    By default that of the function that finds it.
+    """
+
+    rule: str = ""
     severity: Severity = Severity.RISK
     topic: str | None = None
     setting: str

@@ -87,7 +87,6 @@ def missing_topic(view: View) -> Iterator[Finding]:
     for one in view.expected:
         if one.name not in view.cluster.topics:
             yield Finding(
-                rule="missing-topic",
                 severity=Severity.LOSS if creates else Severity.RISK,
                 topic=one.name,
                 setting="topic",
@@ -132,7 +131,6 @@ def letter_sizes(view: View) -> Iterator[Finding]:
         value = str(found.value(LARGEST))
         if int(value) < least:
             yield Finding(
-                rule="letter-sizes",
                 topic=one.name,
                 setting=LARGEST,
                 found=value,
@@ -157,7 +155,6 @@ def replication_factor(view: View) -> Iterator[Finding]:
         least = one.replicas if is_own else max(one.replicas, REPLICAS)
         if found.replicas < least:
             yield Finding(
-                rule="replication-factor",
                 severity=Severity.RISK if found.replicas < REPLICAS else Severity.DRIFT,
                 topic=one.name,
                 setting=REPLICATION_FACTOR,
@@ -177,7 +174,6 @@ def min_insync_replicas(view: View) -> Iterator[Finding]:
         if found.replicas < REPLICAS or value is None or is_as_declared(IN_SYNC, wanted, value):
             continue
         yield Finding(
-            rule="min-insync-replicas",
             topic=one.name,
             setting=IN_SYNC,
             found=value,
@@ -198,7 +194,6 @@ def run_topics(view: View) -> Iterator[Finding]:
     if not asked or not issued or len(asked.partitions) == len(issued.partitions):
         return
     yield Finding(
-        rule="run-topics",
         topic=issued_in,
         setting="partitions",
         found=str(len(issued.partitions)),
@@ -230,7 +225,6 @@ def partitions_of_tables(view: View) -> Iterator[Finding]:
             severity, why = Severity.LOSS, "the topic was recreated, and records are gone"
             fix = "shardpost compact --reconcile"
         yield Finding(
-            rule="partitions-of-tables",
             severity=severity,
             topic=topic,
             setting="partitions",
@@ -246,7 +240,6 @@ def scattered_keys(view: View) -> Iterator[Finding]:
     """Find keys with records in several partitions, which added partitions do not explain."""
     for topic, found in sorted(view.built.scattered.items()) if view.built else ():
         yield Finding(
-            rule="scattered-keys",
             topic=topic,
             setting="partition for a key",
             found=f"several, of {found}",
