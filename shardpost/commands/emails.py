@@ -96,7 +96,7 @@ def resolve_command(
     if not clients:
         raise UsageError("--client: expected at least one client, found none")
     decided = Resolution(IsoWeek.parse(week), clients, Outcome(outcome), by, why, datetime.now(UTC))
-    what = "will be mailed again" if decided.outcome is Outcome.OPEN else "have got it for good"
+    what = "will be mailed again" if decided.outcome is Outcome.OPEN else "got it, for good"
     confirm(f"{decided.week}: {', '.join(clients)}: record that they {what}?")
     shards = resolve(opened(), decided)
     rows = [{"client": client, "shard": shards[client], "state": outcome} for client in clients]

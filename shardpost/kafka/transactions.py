@@ -218,7 +218,7 @@ class Transactions:
         try:
             error = answers.get(timeout=self._transaction_seconds + LATE_SECONDS)
         except Empty:
-            text = self._failed_text.format(reason="no answer about an offset")
+            text = self._failed_text.format(reason="Kafka did not answer a commit of an offset")
             self._broken = LostAnswerError(text)
             raise self._broken from None
         if error is not None:

@@ -108,9 +108,7 @@ def read(tables: Tables, without: Collection[int] = ()) -> Views:
         if again == rebuilds:
             return Views(views, rebuilds)
         rebuilds = again
-    raise ShardpostError(
-        f"table rebuilds: changed each of {MOST_READS} times that it was read: run again"
-    )
+    raise ShardpostError(f"table rebuilds: changed during each of {MOST_READS} reads: run again")
 
 
 def folders_of(table: Table, views: Views, kept: Collection[Snapshot]) -> list[Folder]:

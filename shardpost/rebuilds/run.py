@@ -40,7 +40,7 @@ def begun(installation: Installation, request: RebuildRequest) -> Rebuild:
     rebuild = registry.current(installation.tables)
     if rebuild is None:
         if country != last.country:
-            advice = "Start it with one of these"
+            advice = "Start it with one of these countries"
             plausibility.require_exchange_in(country, installation.tables, last, advice=advice)
         return _new(installation.tables, request, last, country)
     standing, wanted = rebuild.standing(last), (request.source, country, request.tables)

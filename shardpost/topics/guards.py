@@ -42,8 +42,8 @@ GROUP = "shardpost-owner"
 # Kafka takes metadata of 4096 bytes, and JSON needs up to 6 for a character.
 LONGEST = 250
 TAKE_OVER = (
-    "If that home should never publish again, take over with `shardpost compact --take-over`: it"
-    " is refused from then on"
+    "If that home will never publish again, take over with `shardpost compact --take-over`: that "
+    "home is refused from then on"
 )
 
 

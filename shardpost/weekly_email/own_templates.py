@@ -117,8 +117,8 @@ def _read(folder: Path) -> Iterator[tuple[str, str]]:
             _require_known_name(path)
             if (other := known.setdefault(canonical(path.name), path)) is not path:
                 raise UsageError(
-                    f"{path}: expected one file per language, found the language of {other.name}"
-                    " again: remove one of them"
+                    f"{path}: expected one file per language, found the language of {other.name} "
+                    "twice: remove one of them"
                 )
             if (size := path.stat().st_size) > MOST_BYTES:
                 raise UsageError(f"{path}: expected at most {MOST_BYTES} bytes, found {size}")

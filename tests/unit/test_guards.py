@@ -82,7 +82,7 @@ def test_another_home_is_refused_until_it_takes_over_and_then_the_first_one_is(
     compact(kafka)
     line = CommandLineHere(other.settings.environ()).refused("compact", code=1)
     assert f"topic share-holders belongs to the home {kafka.settings.home} on " in line
-    assert f"SHARDPOST_HOME={kafka.settings.home}). If that home should never" in line
+    assert f"SHARDPOST_HOME={kafka.settings.home}). If that home will never" in line
     assert "`shardpost compact --take-over`" in line
     assert set(published(kafka)) == {"client"}
     assert [one.check for one in check_owner(installed(other.settings))] == ["owner"]

@@ -229,7 +229,7 @@ def test_rows_are_read_again_until_they_stand_still(
         return [next(numbers)]
 
     monkeypatch.setattr(registry, "list_rebuilds", changing)
-    with pytest.raises(ShardpostError, match="table rebuilds: changed each of 10 times"):
+    with pytest.raises(ShardpostError, match="table rebuilds: changed during each of 10 reads"):
         stored_tables.read(installed(aged.settings).tables)
 
 

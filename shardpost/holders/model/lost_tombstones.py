@@ -217,8 +217,8 @@ def way_out(compactions: Mapping[str, Compaction]) -> str:
     others = _not_only_compacted(compactions)
     if not others:
         return (
-            f"Run {RECONCILE}: it takes over what the topics contain now, and closes all other"
-            " keys (docs/compaction.md)"
+            f"Run {RECONCILE}: it keeps what the topics contain now, and closes all other keys "
+            "(docs/compaction.md)"
         )
     return (
         f"{RECONCILE} needs topics with cleanup.policy=compact only, but {'; '.join(others)}:"
