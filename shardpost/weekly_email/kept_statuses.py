@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from shardpost.errors import ShardpostError, said
 from shardpost.installation import Installation
+from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.kafka.topic_metadata import partition_counts, topic_ids
 from shardpost.weekly_email.delivery_status import WeekStatus, audience_of
 from shardpost.weekly_email.ledger_projection import last_offsets
@@ -192,6 +193,8 @@ class KeptStatuses:
             own, of = self._of(status.week), (status.audience, topic_id, ends)
             try:
                 own.keep(of, own.shards if own.of == of else status.by_shard(), now)
+            except KafkaUnreachableError:  # each week would wait for it
+                raise
             except Exception as error:
                 self._fail(status.week, error)
 
