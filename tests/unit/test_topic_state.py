@@ -8,7 +8,6 @@ import pytest
 from shardpost.delta.snapshot import NEVER, Cleaning, Counts, IncompleteLook, Snapshot
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.lost_tombstones import (
-    LastRead,
     NamedKeys,
     TombstonesLostError,
     UncertainKeysError,
@@ -144,8 +143,8 @@ BOTH = compaction_of(CONFIG | {"cleanup.policy": "compact,delete"})
 HOLES = {"positions": (300, 250)}  # of so many offsets, so many records
 
 
-def read_at(at: datetime) -> LastRead:
-    return LastRead(at, at)
+def read_at(looked_at: datetime, at: datetime | None = None) -> Snapshot:
+    return last(looked_at, None if at is None else IncompleteLook(looked_at, {}, at))
 
 
 def test_holes_after_longer_than_tombstones_are_kept_are_refused_by_name() -> None:
@@ -211,8 +210,8 @@ def test_what_a_service_does_not_say_of_its_compaction_has_kafkas_default() -> N
 
 def test_behind_an_open_transaction_tombstones_are_kept_from_the_latest_look_on() -> None:
     long_ago, days = NOW - timedelta(days=45), timedelta(days=1)
-    assert not COMPACTED.may_have_lost(LastRead(long_ago, NOW - days), NOW)
-    assert COMPACTED.may_have_lost(LastRead(long_ago, NOW - days - timedelta(seconds=1)), NOW)
+    assert not COMPACTED.may_have_lost(read_at(long_ago, NOW - days), NOW)
+    assert COMPACTED.may_have_lost(read_at(long_ago, NOW - days - timedelta(seconds=1)), NOW)
     # What was read at once has the lag as well.
     assert not COMPACTED.may_have_lost(read_at(NOW - 2 * days), NOW)
     assert COMPACTED.may_have_lost(read_at(NOW - 2 * days - timedelta(seconds=1)), NOW)
@@ -223,7 +222,7 @@ def test_a_superseded_record_may_be_gone_after_the_lag_alone() -> None:
     assert not COMPACTED.may_have_superseded(read_at(NOW - day), NOW)
     assert COMPACTED.may_have_superseded(read_at(NOW - day - timedelta(seconds=1)), NOW)
     # Behind an open transaction the lag may be over already.
-    assert COMPACTED.may_have_superseded(LastRead(NOW - 2 * day, NOW), NOW)
+    assert COMPACTED.may_have_superseded(read_at(NOW - 2 * day, NOW), NOW)
     only_by_age = compaction_of(CONFIG | {"cleanup.policy": "delete"})
     assert not only_by_age.may_have_superseded(read_at(NEVER), NOW)
 
@@ -293,7 +292,7 @@ def test_a_look_notes_what_is_in_force_and_with_open_transactions_the_stricter_s
 def test_after_a_look_at_an_unknown_time_no_retention_is_long_enough() -> None:
     forever = compaction_of(CONFIG | {"delete.retention.ms": str(2**63 - 1)})
     assert forever.may_have_lost(read_at(NEVER), NOW)
-    assert not forever.may_have_lost(LastRead(NEVER, NOW), NOW)
+    assert not forever.may_have_lost(read_at(NEVER, NOW), NOW)
 
 
 def test_uncertain_keys_are_refused_by_name_and_the_rest_counted() -> None:

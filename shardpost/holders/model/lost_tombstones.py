@@ -9,9 +9,8 @@ open for ever. Markers of transactions, and aborted records, leave holes too.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
-from shardpost.delta.snapshot import NEVER, Cleaning
+from shardpost.delta.snapshot import NEVER, Cleaning, Snapshot
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError, shown
 from shardpost.kafka.coordinates import OffsetRange, Offsets, Watermarks
 from shardpost.wording import duration_text
@@ -34,20 +33,14 @@ class TombstonesLostError(ShardpostError):
     exit_code = NEEDS_ATTENTION
 
 
-class LastRead(NamedTuple):
-    """When the inputs were last read to their ends, and at all: later beside open transactions."""
-
-    looked_at: datetime
-    read_at: datetime
-
-    def text(self, now: datetime) -> str:
-        """Return the time of the last reading, and how long ago it was."""
-        if self.looked_at == NEVER:
-            return "It is not known when the inputs were last read to the end"
-        return (
-            f"The inputs were last read at {self.looked_at:%Y-%m-%d %H:%M} UTC,"
-            f" {duration_text(now - self.looked_at)} ago"
-        )
+def _last_read(last: Snapshot, now: datetime) -> str:
+    """Return when the inputs were last read to their ends, and how long ago."""
+    if last.looked_at == NEVER:
+        return "It is not known when the inputs were last read to the end"
+    return (
+        f"The inputs were last read at {last.looked_at:%Y-%m-%d %H:%M} UTC,"
+        f" {duration_text(now - last.looked_at)} ago"
+    )
 
 
 class UncertainKeysError(ShardpostError):
@@ -69,7 +62,7 @@ class Compaction:
     retention: timedelta
     segment: timedelta
 
-    def may_have_lost(self, last: LastRead, now: datetime) -> bool:
+    def may_have_lost(self, last: Snapshot, now: datetime) -> bool:
         """Tell whether Kafka may have deleted a tombstone that was not read at the last look.
 
         Nothing after an open transaction is deleted before that has ended. After a look at an
@@ -79,7 +72,7 @@ class Compaction:
         is_over = last.read_at == NEVER or now - deletable > self.retention
         return self.is_compacted and is_over
 
-    def may_have_superseded(self, last: LastRead, now: datetime) -> bool:
+    def may_have_superseded(self, last: Snapshot, now: datetime) -> bool:
         """Tell whether Kafka may have deleted a record since the last look for a later one.
 
         That is a matter of `lag`, and of the segment that is written to, which the cleaner does not
@@ -154,7 +147,7 @@ class Reconciliation:
 def require_tombstones_kept(
     read: Mapping[str, tuple[int, int]],
     compactions: Mapping[str, Compaction],
-    last: LastRead,
+    last: Snapshot,
     now: datetime,
 ) -> None:
     """Raise TombstonesLostError if tombstones after the last look may be missing.
@@ -175,8 +168,9 @@ def require_tombstones_kept(
             )
     if suspect:
         raise TombstonesLostError(
-            f"tombstones may have been lost: {'; '.join(suspicions)}. {last.text(now)}. Positions"
-            f" closed since then would remain open, so nothing was changed. {way_out(suspect)}"
+            f"tombstones may have been lost: {'; '.join(suspicions)}. {_last_read(last, now)}."
+            " Positions closed since then would remain open, so nothing was changed."
+            f" {way_out(suspect)}"
         )
 
 
@@ -197,17 +191,17 @@ class NamedKeys:
         return f"{', '.join(named)}{more}"
 
 
-def require_certain(uncertain: Mapping[str, NamedKeys], last: LastRead, now: datetime) -> None:
+def require_certain(uncertain: Mapping[str, NamedKeys], last: Snapshot, now: datetime) -> None:
     """Raise UncertainKeysError if there are any; by topic."""
     suspect = {topic: keys for topic, keys in uncertain.items() if keys.count}
     if suspect:
         named = "; ".join(f"{topic}: {keys}" for topic, keys in sorted(suspect.items()))
         raise UncertainKeysError(
             "good records may have been lost: since the last snapshot, these keys have only"
-            f" undecodable records, after offsets without a record: {named}. {last.text(now)};"
-            " after min.compaction.lag.ms Kafka deletes a record, even a tombstone, once a later"
-            " record of its key exists, even an undecodable one. Holders could be wrong, so"
-            " nothing was changed. Write new records for these keys and compact again, or run"
+            f" undecodable records, after offsets without a record: {named}."
+            f" {_last_read(last, now)}; after min.compaction.lag.ms Kafka deletes a record, even a"
+            " tombstone, once a later record of its key exists, even an undecodable one. Holders"
+            " could be wrong, so nothing was changed. Write new records for these keys and compact again, or run"
             f" {RECONCILE}, which leaves these keys unchanged and names them (docs/compaction.md)"
         )
 

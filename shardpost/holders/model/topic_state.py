@@ -10,7 +10,6 @@ from shardpost.delta.snapshot import NEVER, Cleaning, IncompleteLook, Snapshot
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.lost_tombstones import (
     Compaction,
-    LastRead,
     Reconciliation,
     require_all_partitions,
     require_no_gaps,
@@ -143,11 +142,6 @@ class TopicState:
     def known_ids(self) -> Mapping[str, str]:
         """The ids of the topics that were read."""
         return self.last.topic_ids if self.last else {}
-
-    @property
-    def last_read(self) -> LastRead | None:
-        """When the inputs were read last."""
-        return LastRead(self.last.looked_at, self.last.read_at) if self.last else None
 
     def strict(self) -> dict[str, Compaction]:
         """Return how Kafka may have compacted the inputs since the last look, by how it does now.
@@ -318,7 +312,7 @@ class Unread:
         return [range_ for range_ in visible if range_.topic == topic]
 
     def require_tombstones_kept(
-        self, records: Mapping[str, int], last: LastRead, now: datetime
+        self, records: Mapping[str, int], last: Snapshot, now: datetime
     ) -> None:
         """Raise TombstonesLostError if tombstones after the last look may be missing.
 
@@ -330,7 +324,7 @@ class Unread:
             }
             require_tombstones_kept(read, self.compactions, last, now)
 
-    def may_have_lost(self, last: LastRead, now: datetime) -> list[str]:
+    def may_have_lost(self, last: Snapshot, now: datetime) -> list[str]:
         """Return the inputs with new offsets whose tombstones may be gone by now."""
         return [
             topic

@@ -24,7 +24,7 @@ from shardpost.errors import shown
 from shardpost.holders import compaction
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.compaction_request import CompactionRequest
-from shardpost.holders.model.lost_tombstones import LastRead, require_certain
+from shardpost.holders.model.lost_tombstones import require_certain
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.topic_state import TopicState, Unread
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, inputs_of
@@ -65,11 +65,11 @@ def build_snapshot(
         read_ranges = few.falling_back_to(read_ranges) if few else read_ranges
         spark = driver.start_session(COMPACT_POSITIONS.name)
         records_of = partial(read_ranges, spark, kafka)
-        if last_read := state.last_read:
-            may_have_lost = unread.may_have_lost(last_read, state.at)
-            counted = {one: records_of(unread.of_topic(one)).count() for one in may_have_lost}
-            unread.require_tombstones_kept(counted, last_read, state.at)
         tables, last = installation.tables, state.last
+        if last:
+            may_have_lost = unread.may_have_lost(last, state.at)
+            counted = {one: records_of(unread.of_topic(one)).count() for one in may_have_lost}
+            unread.require_tombstones_kept(counted, last, state.at)
         run = CompactionRun(
             TableWriter(spark, tables, restored_tables(tables, last), last),
             last,
@@ -94,7 +94,7 @@ def _build(run: CompactionRun, state: TopicState) -> tuple[Snapshot, RunCounts]:
     driver.plan_for(run.spark, unread.size)
     updates, retries = _update_topics(run)
     read_at = datetime.now(UTC)  # not state.at: Kafka's compaction went on while topics were read
-    if last := state.last_read:
+    if last := state.last:
         read = {update.source.topic: update.read for update in updates}
         unread.require_tombstones_kept(read, last, read_at)
     done = RunCounts(
@@ -169,7 +169,7 @@ def _update_topics(run: CompactionRun) -> tuple[list[InputUpdate], int]:
 
 
 def _uncertain(
-    run: CompactionRun, updates: Sequence[InputUpdate], last: LastRead | None, read_at: datetime
+    run: CompactionRun, updates: Sequence[InputUpdate], last: Snapshot | None, read_at: datetime
 ) -> dict[str, Any]:
     """Return what RunCounts has of keys whose good records may be lost.
 

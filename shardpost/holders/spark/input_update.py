@@ -20,10 +20,11 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
+from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import one_line, shown
 from shardpost.holders.model import view_tables
 from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.lost_tombstones import LastRead, NamedKeys
+from shardpost.holders.model.lost_tombstones import NamedKeys
 from shardpost.holders.model.view_tables import RETRY_NAMES
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, as_frame
 from shardpost.holders.spark.corrections import Corrections
@@ -178,7 +179,7 @@ def keep_rejected(run: CompactionRun, update: InputUpdate) -> None:
 
 
 def uncertain_keys(
-    run: CompactionRun, update: InputUpdate, last: LastRead, now: datetime
+    run: CompactionRun, update: InputUpdate, last: Snapshot, now: datetime
 ) -> NamedKeys:
     """Return the keys of an input whose good records may be lost since the last look."""
     topic = update.source.topic
