@@ -68,7 +68,7 @@ def compact(
             latest, done = build(state, unread, country)
             plausibility.require_plausible(installation, state.last, latest, asked)
             # Asked again just before the commit: what was read is of the topics that are noted.
-            require_same_topics(installation.kafka, unread.topic_ids, advice=RECREATED)
+            require_same_topics(installation.kafka, state.ids, advice=RECREATED)
         if done is None:
             snapshots.update_looked_at(tables, latest)
             log.info("snapshot %d has all that can be read", latest.number)

@@ -125,7 +125,6 @@ class Inputs:
         unread = Unread(
             ranges_to_read(read, of_inputs) + state.retries(of_retries),
             ends,
-            state.ids,
             state.generations({name for name, topic in self._named.items() if topic in restarted}),
             compactions,
             state.reconciliation(of_inputs, compactions, restarted),
@@ -133,7 +132,6 @@ class Inputs:
             hidden,
             gone,
             read,
-            state.configured,
         )
         for name, topic in self._named.items():
             require_orderable(topic, unread.generations.get(name, 0), ends)

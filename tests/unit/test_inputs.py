@@ -64,9 +64,9 @@ def noted(kafka: MemoryKafka, last: Snapshot) -> Snapshot:
     return look_of(kafka, last).noted(last, found, "US")
 
 
-def snapshot_of(unread: Unread, **more: object) -> Snapshot:
+def snapshot_of(kafka: MemoryKafka, unread: Unread, **more: object) -> Snapshot:
     """Return the snapshot that a run leaves that read all of it."""
-    known = {"topic_ids": unread.topic_ids, "generations": unread.generations} | more
+    known = {"topic_ids": look_of(kafka, None).ids, "generations": unread.generations} | more
     made = Snapshot(*(1, EARLIER, EARLIER, unread.ends, {}, Counts(), "US", 2, "test", "test"))
     return replace(made, **known)  # type: ignore[arg-type]
 
@@ -74,7 +74,7 @@ def snapshot_of(unread: Unread, **more: object) -> Snapshot:
 def after(kafka: MemoryKafka, topic: str = "positions", count: int = 0, **more: object) -> Snapshot:
     """Return the snapshot of a run that has read so many new records, and all else."""
     put(kafka, topic, count)
-    return snapshot_of(look(kafka, None), **more)
+    return snapshot_of(kafka, look(kafka, None), **more)
 
 
 def recreate(kafka: MemoryKafka, topic: str, count: int = 0) -> None:
@@ -120,8 +120,8 @@ def test_a_reconciliation_reads_a_recreated_input_from_its_beginning_as_a_new_ge
     # What a recreated topic lacks was open until the last look. A lost tombstone is at least as old
     # as its retention.
     assert found.reconciliation.closes_at["positions"] == EARLIER
-    assert look(kafka, snapshot_of(found)).ranges == []
-    again = snapshot_of(found)
+    assert look(kafka, snapshot_of(kafka, found)).ranges == []
+    again = snapshot_of(kafka, found)
     recreate(kafka, "positions", 1)
     assert look(kafka, again, reconcile=True).generations == {"positions": 2}
 
@@ -224,7 +224,7 @@ def test_a_recreated_retry_topic_is_read_from_its_beginning_and_stops_nothing(
     recreate(kafka, "retries", 5)
     found = look(kafka, last)
     assert found.ranges == [OffsetRange("retries", 0, 0, 5)]
-    assert look(kafka, snapshot_of(found)).ranges == []
+    assert look(kafka, snapshot_of(kafka, found)).ranges == []
 
 
 def test_a_rebuild_from_kafka_leaves_out_a_retry_topic_that_was_replaced_and_refuses_an_input(
@@ -266,18 +266,18 @@ def test_a_partition_that_kafka_does_not_show_of_the_same_topic_stops_the_run_fo
 ) -> None:
     put(kafka, "positions", 2)
     found = look(kafka, None)
-    last = snapshot_of(found)
+    last = snapshot_of(kafka, found)
     last = replace(last, end_offsets={**found.ends, "positions": {0: 2, 1: 0, 2: 4}})
     with pytest.raises(ShardpostError, match=r"positions\[2\] .* Run `shardpost compact` again"):
         look(kafka, last, reconcile=reconcile)
 
 
 def test_a_topic_that_is_recreated_while_it_is_read_is_refused(kafka: MemoryKafka) -> None:
-    found = look(kafka, None)
-    require_same_topics(installed(kafka.settings).kafka, found.topic_ids, advice=RECREATED)
+    ids = look_of(kafka, None).ids
+    require_same_topics(installed(kafka.settings).kafka, ids, advice=RECREATED)
     recreate(kafka, "exchanges")
     with pytest.raises(RecreatedTopicError, match=r"topic exchanges: .* nothing was changed"):
-        require_same_topics(installed(kafka.settings).kafka, found.topic_ids, advice=RECREATED)
+        require_same_topics(installed(kafka.settings).kafka, ids, advice=RECREATED)
 
 
 def test_what_is_to_be_read_is_counted_whatever_is_wrong_with_it(kafka: MemoryKafka) -> None:
@@ -318,7 +318,7 @@ def test_what_is_behind_an_open_transaction_is_named_and_the_rest_is_read(
     assert datetime.now(UTC) - hidden.since < timedelta(minutes=1)
     assert found.high["positions"] == {0: 6, 1: 0}
     writer.abort_transaction(10)
-    assert look(kafka, snapshot_of(found)).open_transactions == []
+    assert look(kafka, snapshot_of(kafka, found)).open_transactions == []
 
 
 def test_a_short_transaction_is_waited_for(

@@ -93,7 +93,7 @@ def times(
     begins = Coordinates("positions", 0, read)
     hidden = [OpenTransaction(begins, EARLIER)] if read < high else []
     high_marks = {"positions": {0: high}}
-    found = Unread([], ends, {}, {}, {}, high=high_marks, open_transactions=hidden)
+    found = Unread([], ends, {}, {}, high=high_marks, open_transactions=hidden)
     return TopicState(NOW, snapshot, {}).times(found)
 
 
@@ -281,12 +281,12 @@ def test_what_is_lowered_counts_at_once() -> None:
 
 def test_a_look_notes_what_is_in_force_and_with_open_transactions_the_stricter_since() -> None:
     strict, now = {"positions": COMPACTED}, {"positions": compaction_of({"cleanup.policy": ""})}
-    found = Unread([], {}, {}, {}, strict, configured=now)
-    assert found.cleaning == {"positions": Cleaning((), 0, DAY, 7 * DAY)}
+    found, state = Unread([], {}, {}, strict), TopicState(NOW, None, {}, configured=now)
+    noted = state.noted(last(NOW), found, "US").cleaning
+    assert noted == {"positions": Cleaning((), 0, DAY, 7 * DAY)}
     hidden = [OpenTransaction(Coordinates("positions", 0, 5), EARLIER)]
-    assert replace(found, open_transactions=hidden).cleaning == {
-        "positions": Cleaning(("compact",), DAY, DAY, 7 * DAY)
-    }
+    noted = state.noted(last(NOW), replace(found, open_transactions=hidden), "US").cleaning
+    assert noted == {"positions": Cleaning(("compact",), DAY, DAY, 7 * DAY)}
 
 
 def test_after_a_look_at_an_unknown_time_no_retention_is_long_enough() -> None:

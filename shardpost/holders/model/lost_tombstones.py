@@ -201,8 +201,9 @@ def require_certain(uncertain: Mapping[str, NamedKeys], last: Snapshot, now: dat
             f" undecodable records, after offsets without a record: {named}."
             f" {_last_read(last, now)}; after min.compaction.lag.ms Kafka deletes a record, even a"
             " tombstone, once a later record of its key exists, even an undecodable one. Holders"
-            " could be wrong, so nothing was changed. Write new records for these keys and compact again, or run"
-            f" {RECONCILE}, which leaves these keys unchanged and names them (docs/compaction.md)"
+            " could be wrong, so nothing was changed. Write new records for these keys and compact"
+            f" again, or run {RECONCILE}, which leaves these keys unchanged and names them"
+            " (docs/compaction.md)"
         )
 
 

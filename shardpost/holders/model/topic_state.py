@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from shardpost.delta.snapshot import NEVER, Cleaning, IncompleteLook, Snapshot
+from shardpost.delta.snapshot import NEVER, IncompleteLook, Snapshot
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.lost_tombstones import (
     Compaction,
@@ -173,14 +173,16 @@ class TopicState:
         """
         looked_at, incomplete = self.times(unread)
         known = {topic: id_ for topic, id_ in self.known_ids.items() if topic in unread.ends}
+        # Behind an open transaction, what was in force since the last look counts too.
+        cleaned = unread.compactions if unread.open_transactions else self.configured
         return replace(
             view,
             looked_at=looked_at,
             incomplete=incomplete,
             end_offsets=unread.ends,
-            topic_ids=known | dict(unread.topic_ids),
+            topic_ids=known | dict(self.ids),
             generations=unread.generations,
-            cleaning=unread.cleaning,
+            cleaning={topic: one.cleaning for topic, one in cleaned.items()},
             set_country=setting if setting != view.country else None,
         )
 
@@ -268,10 +270,10 @@ class TopicState:
 class Unread:
     """The ranges that no snapshot has read yet, and what else a run needs to know of its topics.
 
-    `ends` and `topic_ids` are of all topics that are read, the ids as far as Kafka gives any.
-    `generations` says how many times the topic of an input was recreated (record_order.py), by the
-    input's name in the contract: the topic may have another one now. `compactions` says how Kafka
-    compacts each input, or did at the last look (TopicState.strict), `configured` how it does now.
+    `ends` are of all topics that are read. `generations` says how many times the topic of an input
+    was recreated (record_order.py), by the input's name in the contract: the topic may have another
+    one now. `compactions` says how Kafka compacts each input, or did at the last look
+    (TopicState.strict).
     `reconciliation` is None unless one was asked for. `high` are the high watermarks at the time of
     the look; `open_transactions` are what keeps `ends` below them, and `gone` retry topics that
     were read and are not there any more. `read` says how far the topics were read before, without
@@ -280,7 +282,6 @@ class Unread:
 
     ranges: list[OffsetRange]
     ends: Offsets
-    topic_ids: Mapping[str, str]
     generations: Mapping[str, int]
     compactions: Mapping[str, Compaction]
     reconciliation: Reconciliation | None = None
@@ -288,13 +289,6 @@ class Unread:
     open_transactions: Sequence[OpenTransaction] = ()
     gone: Collection[str] = ()
     read: Offsets = field(default_factory=dict)
-    configured: Mapping[str, Compaction] = field(default_factory=dict)
-
-    @property
-    def cleaning(self) -> dict[str, Cleaning]:
-        """`Snapshot.cleaning` of a look that found this: with open transactions since the last."""
-        since = self.compactions if self.open_transactions else self.configured
-        return {topic: one.cleaning for topic, one in since.items()}
 
     @property
     def size(self) -> int:

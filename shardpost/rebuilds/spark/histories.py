@@ -196,7 +196,7 @@ class KafkaHistories:
 
     def _run(self, source: InputTopic, ranges: list[OffsetRange]) -> CompactionRun:
         pinned = self.pinned
-        unread = Unread(ranges, pinned.end_offsets, pinned.topic_ids, pinned.generations, {})
+        unread = Unread(ranges, pinned.end_offsets, pinned.generations, {})
         return CompactionRun(
             self.tables,
             None,
