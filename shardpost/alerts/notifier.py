@@ -213,37 +213,10 @@ def resolve(
 
 
 def silence(installation: Installation, name: str, wanted: Silence, now: datetime) -> Firing:
-    """Silence what fires under a name, as `store_silence`, and record that; return it.
+    """Send nothing of a condition until then but its end, or that it is worse; record that.
 
-    A silence until now ends the one before. ShardpostError, with the silence in force, where it
-    cannot be recorded.
-    """
-    found = store_silence(installation, name, wanted, now)
-    kind = Kind.SILENCED if wanted.until > now else Kind.UNSILENCED
-    about = f"alert/{name}"
-    decisions_topic.record(
-        installation.kafka,
-        f"{installation.kafka.topic('decisions')}/{about}",
-        Decision(about.encode(), kind, wanted.by, now, wanted.why),
-        {"until": wanted.until.astimezone(UTC).isoformat(timespec="seconds").encode()},
-        may_write=anyone,  # the alerts are this installation's own
-        done=f"{one_line(name)} is {kind}; repeat it once Kafka answers",
-    )
-    return found
-
-
-def silence_text(found: Firing, now: datetime) -> str:
-    """Return what holds of a condition from now on, as one line."""
-    name, until = one_line(found.condition.name), found.silenced_until
-    if until is None or until <= now:
-        return f"{name}: no longer silenced; alerts again at the next check"
-    return f"{name}: silenced until {until:%Y-%m-%d %H:%M} UTC"
-
-
-def store_silence(installation: Installation, name: str, wanted: Silence, now: datetime) -> Firing:
-    """Send nothing of a condition until then but its end, or that it is worse; return it.
-
-    UsageError if none of that name fires.
+    UsageError if none of that name fires. A silence until now ends the one before. ShardpostError,
+    with the silence in force, where it cannot be recorded.
     """
     with (
         table_errors(),
@@ -256,4 +229,22 @@ def store_silence(installation: Installation, name: str, wanted: Silence, now: d
             raise UsageError(f"{one_line(name)} is not firing: expected one of {names}")
         silenced = [one.silenced(wanted) for one in found]
         history.store_firing(installation.tables, found, silenced, now)
-        return silenced[0]
+    kind = Kind.SILENCED if wanted.until > now else Kind.UNSILENCED
+    about = f"alert/{name}"
+    decisions_topic.record(
+        installation.kafka,
+        f"{installation.kafka.topic('decisions')}/{about}",
+        Decision(about.encode(), kind, wanted.by, now, wanted.why),
+        {"until": wanted.until.astimezone(UTC).isoformat(timespec="seconds").encode()},
+        may_write=anyone,  # the alerts are this installation's own
+        done=f"{one_line(name)} is {kind}; repeat it once Kafka answers",
+    )
+    return silenced[0]
+
+
+def silence_text(found: Firing, now: datetime) -> str:
+    """Return what holds of a condition from now on, as one line."""
+    name, until = one_line(found.condition.name), found.silenced_until
+    if until is None or until <= now:
+        return f"{name}: no longer silenced; alerts again at the next check"
+    return f"{name}: silenced until {until:%Y-%m-%d %H:%M} UTC"

@@ -14,6 +14,7 @@ from shardpost.alerts.model.metrics import METRICS
 from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.dead_letters.model.retry_policy import fingerprint
+from shardpost.decisions import decisions_topic
 from shardpost.delta import snapshots
 from shardpost.holders.plausibility import CollapseError
 from shardpost.holders.publishing import publish
@@ -101,13 +102,14 @@ def test_a_right_that_is_missing_hides_clients(
 
 
 def test_an_alert_that_says_nothing_of_it_is_hidden_with_why_it_was_silenced(
-    watched: Settings, operator: PageClient
+    watched: Settings, operator: PageClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(decisions_topic, "record", lambda *_, **__: None)
     text = "d r1 t: weekly-emails[3]@41: acme-bank is no client"
     found = Condition("task-failed", "d t", Severity.RISK, text, "it is not done", REPORTED)
     notifier.report(installed(watched), found, NOW)
     far = Silence(NOW + timedelta(days=10_000), "anna", "borg-fund knows")
-    notifier.store_silence(installed(watched), "task-failed:d t", far, NOW)
+    notifier.silence(installed(watched), "task-failed:d t", far, NOW)
     assert named_in(whole(operator)) == []
     [shown] = [one for one in operator.json("alerts") if one["key"] == "task-failed:d t"]
     assert (shown["text"], shown["silenced_by"]) == ("it is not done", "anna")
