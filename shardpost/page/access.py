@@ -89,9 +89,9 @@ async def require_own_form(request: Request, user: GetUserDep) -> None:
         _keep(request, form)
         raise HTTPException(403, "the form is older than an hour: open the page again") from None
     except BadData:
-        raise HTTPException(403, "expected a form of this page: open it again") from None
+        raise HTTPException(403, "expected a form from this page: open it again") from None
     if sealed != [user.get_name(), request.url.path]:
-        raise HTTPException(403, "expected the form of this user and action: open the page again")
+        raise HTTPException(403, "the form is for another user or action: open the page again")
     _keep(request, form)
 
 
@@ -148,7 +148,9 @@ def start_run(user: str, dag: str, conf: dict[str, Any], why: str) -> str:
 
     known = DagModel.get_current(dag)
     if known is None or known.is_stale:
-        raise ShardpostError(f"Airflow has no DAG {dag}: `shardpost airflow dags list` names all")
+        raise ShardpostError(
+            f"Airflow has no DAG {dag}: `shardpost airflow dags list` lists all DAGs"
+        )
     if known.is_paused:
         raise ShardpostError(
             f"the DAG {dag} is paused in Airflow, so that a run of it would wait: unpause it first"

@@ -42,7 +42,7 @@ def topics(visit: CurrentRequest, page: PageNumber = 1) -> Response:
         listing,
         problem=problem,
         own_topics=own_topics(visit.installation),
-        topics=Listing(("topic", "partitions"), names, "Kafka has none of the declared topics."),
+        topics=Listing(("topic", "partitions"), names, "No declared topic exists in Kafka."),
         readers=page_of(readers, READERS, page, NO_READER),
         looked_at=last.at if last else None,
     )

@@ -143,7 +143,7 @@ def _require_like(path: Path, row: _Row, values: int, header: _Row, width: int) 
     if values != width:
         raise wrong(path, row.line, f"{width} values, as in the header", f"{values}: {row.text}")
     if row.end != header.end:
-        expected = f"a line that ends with {header.end!r}, as the header"
+        expected = f"a line that ends with {header.end!r}, like the header"
         raise wrong(path, row.line, expected, repr(row.end))
     if len(row.lines) > 1 and all(line.count(",") >= width - 1 for line in row.lines):
         found = f"whole rows in quotes, up to line {row.line + len(row.lines) - 1}: {row.text}"

@@ -112,7 +112,7 @@ def test_a_transaction_that_nobody_ends_is_found_with_the_command_that_does(own:
     assert besides_one_broker(own) == []  # it is open for a moment, which is no fault
     [one] = [one for one in found(own, timedelta(minutes=16)) if one.rule != "few-brokers"]
     assert (one.rule, one.severity, one.topic) == ("hanging-transaction", "risk", "clients")
-    assert one.found.startswith("partition 1: 0, 1 before the end, since ")
+    assert one.found.startswith("partition 1: offset 0, 1 before the end, since ")
     assert one.fix.endswith("abort --topic clients --partition 1 --start-offset 0")
     hanging.abort_transaction()
     assert [one.rule for one in found(own, timedelta(minutes=16))] == ["few-brokers"]

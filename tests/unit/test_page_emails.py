@@ -88,7 +88,7 @@ def test_old_counts_of_a_ledger_that_cannot_be_read_are_shown_but_not_to_decide_
         break_slowly(patched)
         shown = page.get("emails/week", week=WEEK)
         assert f"The counts of {WEEK} cannot be read: unexpected OSError: the disk" in shown
-        assert "Shown are those of" in shown
+        assert "These are the counts from" in shown
         assert "By shard" in shown
         for path, query in PAGES[1:]:
             assert "the disk is full" in page.get(path, 503, week=WEEK, **query)

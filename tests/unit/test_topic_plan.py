@@ -353,7 +353,7 @@ def test_a_transaction_whose_age_nobody_knows_is_told(since: datetime | None) ->
     found = replace(RIGHT, behind=(Behind("positions", 1, 7, 9, since),))
     one = only(view(found, POSITIONS))
     assert (one.rule, one.severity) == ("hanging-transaction", "risk")
-    assert one.found == "partition 1: 7, 2 before the end, age unknown"
+    assert one.found == "partition 1: offset 7, 2 before the end, age unknown"
     assert "describe-producers --topic positions --partition 1; else: kafka-tr" in one.fix
 
 

@@ -265,7 +265,9 @@ def test_what_is_raised_after_an_outage_brings_no_tombstone_back(raised: dict[st
     require_tombstones_kept(
         HOLES, TopicState(NOW, last(at), {}, configured=now).strict(), read_at(at), NOW
     )  # 0.2.0
-    with pytest.raises(TombstonesLostError, match="keeps tombstones for 2 d, or did at that time"):
+    with pytest.raises(
+        TombstonesLostError, match="keeps tombstones for 2 d, or did so at that time"
+    ):
         require_tombstones_kept(
             HOLES, TopicState(NOW, known, {}, configured=now).strict(), read_at(at), NOW
         )

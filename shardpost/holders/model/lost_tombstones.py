@@ -163,7 +163,7 @@ def require_tombstones_kept(
             kept = duration_text(compaction.lag + compaction.retention)
             suspicions.append(
                 f"{topic} has records at {records} of the {offsets} offsets after the last"
-                f" snapshot, and keeps tombstones for {kept}, or did at that time"
+                f" snapshot, and keeps tombstones for {kept}, or did so at that time"
                 " (min.compaction.lag.ms + delete.retention.ms)"
             )
     if suspect:

@@ -234,7 +234,8 @@ def hanging_transaction(view: View) -> Iterator[Finding]:
         yield Finding(
             topic=one.topic,
             setting="last stable offset",
-            found=f"partition {one.partition}: {one.stable}, {one.high - one.stable} before the"
+            found=f"partition {one.partition}: offset {one.stable}, {one.high - one.stable} "
+            "before the"
             f" end, {age}",
             expected=f"a transaction that ends within {limit}",
             why="read_committed consumers read nothing after it, and nothing there is compacted;"

@@ -244,8 +244,8 @@ def scattered_keys(view: View) -> Iterator[Finding]:
             setting="partition for a key",
             found=f"several, of {found}",
             expected="one, the same for all producers",
-            why="Kafka orders and compacts records within a partition only: among records of one"
-            " compaction timestamps decide, and a record closed by a tombstone remains in"
+            why="Kafka orders and compacts records within a partition only: among records that "
+            "one compaction reads, timestamps decide, and a record closed by a tombstone remains in"
             " the other partition",
             fix=ONE_PARTITIONER,
         )
