@@ -135,7 +135,7 @@ def test_a_character_of_csv_that_is_lost_is_noticed(tmp_path: Path, lost: str) -
         ('1,"c,A,1,N\n2,c",A,1,N\n', "line 2: expected one row, found whole rows in quotes, up to"),
         (
             "1,c,A,1,N\r\n",
-            r"line 2: expected a line that ends with '\n', like the header, " "found '\r",
+            r"line 2: expected a line that ends with '\n', like the header, found '\r",
         ),
         ("1,c,A,1,N\r2,c,A,1,N\n", "line 2: expected quotes and line breaks only where RFC 4180"),
         ("1,c,A,1,N\0\n", "line 2: expected text without NUL characters, found one"),

@@ -140,7 +140,7 @@ def test_of_weeks_that_cannot_be_read_the_oldest_time_is_shown(
     found = Totals({}, False, problems, times)
     monkeypatch.setattr(KeptStatuses, "of_weeks", lambda *_: found)
     shown = page.get("emails")
-    assert f"The counts of {NEXT}, {WEEK}, 2026-W45 cannot be read: it is away. Shown" in shown
+    assert f"The counts of {NEXT}, {WEEK}, 2026-W45 cannot be read: it is away. These" in shown
     assert "2 h ago</time>" in shown
     assert "The counts of 2026-W44 cannot be read: it is full.</p>" in shown
 
