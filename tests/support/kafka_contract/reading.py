@@ -19,7 +19,7 @@ from shardpost.kafka.offsets import (
     watermark_of,
     watermarks,
 )
-from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.reading import read_one, read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_metadata import partition_counts
 from tests.support.installed import installed
@@ -136,6 +136,21 @@ class ReadingContract:
             assert cluster.read(topic, committed=True) == []
             second.commit_transaction(20)
         assert cluster.read(topic) == [(b"stranger", b"open")]
+
+    def test_one_record_is_read_at_its_offset(self, cluster: Cluster) -> None:
+        topic, kafka = cluster.topic(), installed(cluster.settings).kafka
+        cluster.put(topic, (b"a", b"1"))
+        with cluster.open_transaction(topic) as stranger:
+            stranger.abort_transaction(20)
+        _wait_for_the_marker(cluster, topic, 3)
+        cluster.put(topic, (b"b", b"2"))
+        with cluster.open_transaction(topic, transactional_id=f"{topic.topic}/open"):
+            committed = [read_one(kafka, topic, offset) for offset in range(6)]
+            every = [read_one(kafka, topic, offset, uncommitted=True) for offset in range(6)]
+        # The mark by which the first transaction ended is none; nor is there a sixth yet.
+        assert [one and one.key for one in committed] == [b"a", None, None, b"b", None, None]
+        keys = [b"a", b"stranger", None, b"b", b"stranger", None]
+        assert [one and one.key for one in every] == keys
 
     def test_by_default_it_waits_for_an_open_transaction_and_then_says_where_it_is(
         self, cluster: Cluster
