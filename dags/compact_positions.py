@@ -17,8 +17,8 @@ latest ten minutes after that run is due.
 **Refused until a person acts.** The task fails, and neither it nor a later run changes anything,
 
 - if the result is implausible: open positions or holders fall by more than `SHARDPOST_MAX_DROP`, or
-  `SHARDPOST_COUNTRY` differs from that of the last snapshot. A run with **accept drop** or
-  **country changed** continues;
+    `SHARDPOST_COUNTRY` differs from the last snapshot's. A run with **accept drop** or **country
+  changed** continues;
 - without a retry, if tombstones may have been lost, or good records behind undecodable ones; after
   its retries, if an input was recreated, or its records were deleted before they were read. The log
   names the topic. After `shardpost compact --reconcile`, clear the failed task.
