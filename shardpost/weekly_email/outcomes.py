@@ -190,14 +190,14 @@ class Outcomes:
 
     def __init__(self, server: SmtpServer, records: DeliveryRecords, retries: RetryQueue) -> None:
         self._records, self._retries = records, retries
-        self._policy = server.retries
+        self._attempts = server.mail_attempts
         self.health = ServerHealth(server.health_limits)
         self.left_open: list[str] = []
 
     def apply(self, attempt: Attempt, outcome: SmtpOutcome) -> None:
         """Act on the outcome of an attempt."""
         self.health.record(outcome, is_first=attempt.number == 1)
-        match next_step(outcome, attempt.number, self._policy, attempt.lost):
+        match next_step(outcome, attempt.number, self._attempts, attempt.lost):
             case Final(DeliveryState.FAILED, reason):
                 self._refused(attempt, outcome, reason or "")
             case Final(state, reason):

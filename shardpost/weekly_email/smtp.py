@@ -24,6 +24,7 @@ from shardpost.weekly_email.model.retry import (
     PermanentFailure,
     SmtpOutcome,
     TemporaryFailure,
+    delay_after,
 )
 from shardpost.weekly_email.smtp_server import (
     SmtpServer,
@@ -63,7 +64,7 @@ class SmtpSession:
     """One connection to the mail server, opened on demand and reopened when lost."""
 
     def __init__(self, server: SmtpServer, *, logs_attempts: bool = True) -> None:
-        self._server, self._retries = server, server.retries
+        self._server, self._attempts = server, server.mail_attempts
         self._logs_attempts = logs_attempts
         self._smtp: smtplib.SMTP | None = None
 
@@ -74,7 +75,7 @@ class SmtpSession:
             try:
                 self._smtp = connect(self._server)
             except (OSError, smtplib.SMTPException) as error:
-                if self._retries.is_last(attempt) or is_final(error):
+                if attempt >= self._attempts or is_final(error):
                     raise MailServerError(
                         f"mail server {self._server.address}: no connection in {attempt} attempts:"
                         f" {error_text(error)}; {cure_of(error, self._server)}"
@@ -101,9 +102,9 @@ class SmtpSession:
             except _ClosingError as error:
                 self._drop()
                 closed += is_new
-                if self._retries.is_last(closed):
+                if closed >= self._attempts:
                     return NotSent(f"connection closed at once: {error}", unreachable=True)
-                time.sleep(self._retries.delay_after(closed) if is_new else 0)
+                time.sleep(delay_after(closed) if is_new else 0)
             except ShardpostError as error:
                 self._drop()
                 return NotSent(str(error))
@@ -113,13 +114,13 @@ class SmtpSession:
                     return NotSent(f"connection lost before the mail was handed over: {error}")
 
     def _wait_after(self, attempt: int, error: Exception) -> None:
-        delay = self._retries.delay_after(attempt)
+        delay = delay_after(attempt)
         if self._logs_attempts:
             log.warning(
                 "mail server %s: attempt %d of %d to connect failed: %s; next attempt in %g s",
                 self._server.address,
                 attempt,
-                self._retries.attempts,
+                self._attempts,
                 error_text(error),
                 delay,
             )

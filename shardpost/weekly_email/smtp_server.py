@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 from shardpost.errors import UsageError, single_line
 from shardpost.values.addresses import mailbox
 from shardpost.weekly_email.model.email_context import LONGEST_NAME, Sender
-from shardpost.weekly_email.model.retry import MailRetryPolicy
 from shardpost.weekly_email.model.server_health import HealthLimits
 
 # Retries do not help against these, and retried passwords lock accounts.
@@ -75,11 +74,6 @@ class SmtpServer:
         """
         most = TIMEOUTS[phase]
         return most if phase == "end" else min(most, self.smtp_timeout)
-
-    @property
-    def retries(self) -> MailRetryPolicy:
-        """The retry policy of connections and mails."""
-        return MailRetryPolicy(self.mail_attempts)
 
     @property
     def health_limits(self) -> HealthLimits:

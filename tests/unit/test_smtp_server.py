@@ -16,12 +16,12 @@ from shardpost.weekly_email.model.retry import (
     Accepted,
     Final,
     LeaveOpen,
-    MailRetryPolicy,
     NoReply,
     NotSent,
     PermanentFailure,
     Retry,
     TemporaryFailure,
+    delay_after,
     next_step,
 )
 from shardpost.weekly_email.shard_sender import SmtpConnections
@@ -167,12 +167,11 @@ def test_connections_that_fail_together_are_logged_once(
     assert len(caplog.messages) == 1
 
 
-RETRIES = MailRetryPolicy(attempts=5)
+RETRIES = 5
 
 
 def test_each_delay_is_longer_by_the_factor_until_the_last_attempt() -> None:
-    assert [RETRIES.delay_after(attempt) for attempt in (1, 2, 3, 4)] == [1, 4, 16, 64]
-    assert [RETRIES.is_last(attempt) for attempt in (1, 4, 5)] == [False, False, True]
+    assert [delay_after(attempt) for attempt in (1, 2, 3, 4)] == [1, 4, 16, 64]
 
 
 def test_timeouts_are_those_of_the_rfc_cut_to_the_setting_but_that_after_a_mail() -> None:
@@ -184,7 +183,7 @@ def test_timeouts_are_those_of_the_rfc_cut_to_the_setting_but_that_after_a_mail(
 
 def test_the_policy_is_that_of_the_settings() -> None:
     settings = load({"SHARDPOST_MAIL_ATTEMPTS": "3"})
-    assert installed(settings).values(SmtpServer).retries == MailRetryPolicy(3)
+    assert installed(settings).values(SmtpServer).mail_attempts == 3
 
 
 def test_each_outcome_has_its_consequence() -> None:

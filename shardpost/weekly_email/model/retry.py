@@ -51,19 +51,9 @@ FIRST_DELAY = 1.0  # seconds before the second attempt
 DELAY_FACTOR = 4.0  # for each further attempt
 
 
-@dataclass(frozen=True)
-class MailRetryPolicy:
-    """At most `attempts` attempts with exponential backoff."""
-
-    attempts: int
-
-    def is_last(self, attempt: int) -> bool:
-        """Return whether attempt number `attempt` is the last one; the first is number 1."""
-        return attempt >= self.attempts
-
-    def delay_after(self, attempt: int) -> float:
-        """Return the delay in seconds after the failure of attempt number `attempt`."""
-        return FIRST_DELAY * DELAY_FACTOR ** (attempt - 1)
+def delay_after(attempt: int) -> float:
+    """Return the delay in seconds after the failure of attempt number `attempt`, from 1 on."""
+    return FIRST_DELAY * DELAY_FACTOR ** (attempt - 1)
 
 
 @dataclass(frozen=True)
@@ -94,10 +84,8 @@ class LeaveOpen:
 NextStep = Final | Retry | LeaveOpen
 
 
-def next_step(
-    outcome: SmtpOutcome, attempt: int, policy: MailRetryPolicy, lost: int = 0
-) -> NextStep:
-    """Decide what follows the outcome of attempt number `attempt`.
+def next_step(outcome: SmtpOutcome, attempt: int, attempts: int, lost: int = 0) -> NextStep:
+    """Decide what follows the outcome of attempt number `attempt` of at most `attempts`.
 
     A lost connection is never the client's failure and does not count as an attempt: after as many
     lost connections as attempts (`lost` before this one) the client is left for the next run. If no
@@ -112,14 +100,14 @@ def next_step(
             return Final(DeliveryState.UNKNOWN, reason)
         case NotSent(reason, unreachable=True):
             return Retry(reason, attempt, 0.0, lost)
-        case TemporaryFailure(reason) if policy.is_last(attempt):
-            last = f"{reason} (at attempt {attempt} of {policy.attempts})"
+        case TemporaryFailure(reason) if attempt >= attempts:
+            last = f"{reason} (at attempt {attempt} of {attempts})"
             return Final(DeliveryState.FAILED, last)
         case TemporaryFailure(reason):
-            return Retry(reason, attempt + 1, policy.delay_after(attempt), lost)
+            return Retry(reason, attempt + 1, delay_after(attempt), lost)
         case NotSent(reason):
-            again = Retry(reason, attempt, policy.delay_after(lost + 1), lost + 1)
-            return LeaveOpen(reason) if policy.is_last(lost + 1) else again
+            again = Retry(reason, attempt, delay_after(lost + 1), lost + 1)
+            return LeaveOpen(reason) if lost + 1 >= attempts else again
 
 
 BURST_SECONDS = 0.25  # of the rate, after a pause
