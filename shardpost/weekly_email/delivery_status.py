@@ -7,7 +7,7 @@ cause no e-mail: the frozen audience is compared with the newest snapshot as of 
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from sqlite3 import Connection
 from typing import TYPE_CHECKING
@@ -45,12 +45,8 @@ if TYPE_CHECKING:
 NOT_MAILED = "not mailed yet"
 
 
-@dataclass(frozen=True)
-class ShardAudience:
-    """The clients of one shard; for an early week, also why some cannot be mailed yet."""
-
-    clients: list[str] = field(default_factory=list)
-    without_contact: dict[str, str] = field(default_factory=dict)
+# The clients of one shard; for an early week, also why some cannot be mailed yet.
+Members = dict[str, str | None]
 
 
 @dataclass(frozen=True)
@@ -138,7 +134,7 @@ class WeekStatus:
 
         def status(shard: int, ledger: Connection) -> ShardStatus:
             members = audience(shard)
-            still_open = [name for name, _ in open_among(ledger, self.week, members.clients)]
+            still_open = [name for name, _ in open_among(ledger, self.week, members)]
             unknown = [name for name, _ in listed(ledger, self.week, DeliveryState.UNKNOWN)]
             causes = {
                 str(state): causes_of(
@@ -149,7 +145,7 @@ class WeekStatus:
             }
             states = counts_of(ledger, self.week)
             counts = ShardCounts.of(shard, states, len(still_open), unknown)
-            without_contact = sum(client in members.without_contact for client in still_open)
+            without_contact = sum(members[client] is not None for client in still_open)
             return ShardStatus(counts, causes, without_contact)
 
         return ask_shards(self.installation, shards, status, wait=wait)
@@ -168,8 +164,8 @@ class WeekStatus:
             if audience is None:
                 return listed(ledger, self.week, DeliveryState(state))
             members = audience(shard)
-            found, why = open_among(ledger, self.week, members.clients), members.without_contact
-            return sorted((client, why.get(client) or said or NOT_MAILED) for client, said in found)
+            found = open_among(ledger, self.week, members)
+            return sorted((client, members[client] or said or NOT_MAILED) for client, said in found)
 
         found = ask_shards(self.installation, shards, those)
         for shard, clients in zip(shards, found, strict=True):
@@ -187,7 +183,7 @@ class WeekStatus:
                     return why or NOT_MAILED
         return None
 
-    def _audience(self) -> Callable[[int], ShardAudience]:
+    def _audience(self) -> Callable[[int], Members]:
         """Return a function that reads the audience of a shard; an erased audience is empty.
 
         A frozen week is read shard by shard, so that not all clients are in memory at once.
@@ -196,16 +192,13 @@ class WeekStatus:
             case FrozenWeek(audience_erased_at=None) as frozen:
                 frozen.require_shards(self.partitions)
                 weeks = FrozenWeeks(self.installation.tables)
-                return lambda shard: ShardAudience(weeks.clients(frozen, shard))
+                return lambda shard: dict.fromkeys(weeks.clients(frozen, shard))
             case EarlyAudience() as early:
-                shards = {shard: ShardAudience() for shard in range(self.partitions)}
+                shards: dict[int, Members] = defaultdict(dict)
                 for client, why in early.members(self.installation.tables):
-                    audience = shards[partition_of(client, self.partitions)]
-                    audience.clients.append(client)
-                    if why:
-                        audience.without_contact[client] = why
-                return lambda shard: shards.get(shard, ShardAudience())
-        return lambda _: ShardAudience()
+                    shards[partition_of(client, self.partitions)][client] = why
+                return lambda shard: shards.get(shard, {})
+        return lambda _: {}
 
 
 POSITION_FIELDS = tuple(name for name, _ in POSITION)
