@@ -336,9 +336,9 @@ def _collect_week(
     limits = installation.values(MailLimits)
     # Whom records concern that came after the freeze, where that is known.
     if (late := find_late(installation, frozen)) is not None:
-        found.measure("emails_late", late.count, week=frozen.week)
-        if reason := why_too_late(limits, frozen, late.as_json()):
-            text = why_too_late(limits, frozen, late.as_json() | {"clients": ()}) or ""
+        found.measure("emails_late", late["missed"] + late["changed"], week=frozen.week)
+        if reason := why_too_late(limits, frozen, late):
+            text = why_too_late(limits, frozen, late | {"clients": ()}) or ""
             found.report(conditions.EMAILS_LATE, frozen.week, reason, text)
     for texts in too_many(limits, document):
         found.report(conditions.EMAILS_FAILED, str(week), *texts)

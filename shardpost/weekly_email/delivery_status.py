@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from sqlite3 import Connection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,11 +29,11 @@ from shardpost.weekly_email.model.recipient import why_no_mail_can_be_written
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import (
     EXPLAINED,
-    LateClients,
     ShardCounts,
     ShardStatus,
     cause_of,
     causes_of,
+    late_document,
 )
 from shardpost.weekly_email.model.week_tables import POSITION, ClosedWeek
 from shardpost.weekly_email.week_state import WeekState
@@ -204,7 +204,7 @@ class WeekStatus:
 POSITION_FIELDS = tuple(name for name, _ in POSITION)
 
 
-def find_late(installation: Installation, frozen: FrozenWeek) -> LateClients | None:
+def find_late(installation: Installation, frozen: FrozenWeek) -> dict[str, Any] | None:
     """Return the clients affected by late records in the newest snapshot, or None if unknown.
 
     It is unknown once the audience was erased or the history at the week's end was pruned.
@@ -213,7 +213,7 @@ def find_late(installation: Installation, frozen: FrozenWeek) -> LateClients | N
     if newest is None or frozen.audience_erased_at is not None:
         return None
     if newest.number <= frozen.snapshot:
-        return LateClients()
+        return late_document()
     from shardpost.holders.spark.held_positions import late_positions  # imports PySpark
 
     try:
@@ -223,10 +223,12 @@ def find_late(installation: Installation, frozen: FrozenWeek) -> LateClients | N
     late = late_positions(
         installation.tables, newest, frozen.snapshot, frozen.country, frozen.as_of
     )
-    return LateClients() if late is None else _compared(installation, frozen, late)
+    return late_document() if late is None else _compared(installation, frozen, late)
 
 
-def _compared(installation: Installation, frozen: FrozenWeek, late: "LatePositions") -> LateClients:
+def _compared(
+    installation: Installation, frozen: FrozenWeek, late: "LatePositions"
+) -> dict[str, Any]:
     rows = (late.rows.column(name).to_pylist() for name in ("client", *POSITION_FIELDS))
     now = _by_client(zip(*rows, strict=True))
     then = _by_client(_mailed(installation.tables, frozen, late.keys))
@@ -242,7 +244,7 @@ def _compared(installation: Installation, frozen: FrozenWeek, late: "LatePositio
             erased = {entry.id for entry in entries if entry.state and entry.is_erased}
             # A member that was erased is not counted as missed.
             missed |= {name for name in strangers if LedgerId.erased(name) not in erased}
-    return LateClients(tuple(sorted(missed)), tuple(sorted(changed)))
+    return late_document(missed, changed)
 
 
 def _by_client(rows: Iterable[tuple[str, ...]]) -> dict[str, int]:

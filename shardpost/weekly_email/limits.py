@@ -77,7 +77,7 @@ class MailLimits:
 def why_too_late(limits: MailLimits, frozen: FrozenWeek, late: Mapping[str, Any]) -> str | None:
     """Return a message about records that arrived after a freeze, or None if they affect few.
 
-    `late` is the JSON of `LateClients`. These clients got no e-mail or a wrong one, so the limit is
+    `late` is a `late_document`. These clients got no e-mail or a wrong one, so the limit is
     that of failed clients.
     """
     few = max(FEW, limits.mail_failed_share * frozen.recipients)

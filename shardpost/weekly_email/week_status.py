@@ -87,8 +87,7 @@ def week_document(
     shards = found.by_shard() if counted is None else counted
     document = status_document(found.week, shards) | gone_document(audience)
     if isinstance(audience, FrozenWeek):
-        late = find_late(found.installation, audience)
-        document["late"] = None if late is None else late.as_json()
+        document["late"] = find_late(found.installation, audience)
     document["has_run"] = has_run(found, shards)
     if closed is not None:
         document["closed"] = closed.explanation

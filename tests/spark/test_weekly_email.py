@@ -28,9 +28,9 @@ from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import (
-    LateClients,
     ShardCounts,
     ShardStatus,
+    late_document,
     status_document,
 )
 from shardpost.weekly_email.model.week_tables import FROZEN_WEEKS, WeekPausedError
@@ -158,7 +158,7 @@ def test_an_audience_is_frozen_once_whatever_later_snapshots_say(
     assert server.taken == {"client1@x.example": 1}
     week = FrozenWeeks(installed(world.settings).tables).find(WEEK)
     assert week is not None
-    assert find_late(installed(world.settings), week) == LateClients(("client4",), ("client1",))
+    assert find_late(installed(world.settings), week) == late_document(["client4"], ["client1"])
 
 
 @pytest.mark.one_of("freezes")

@@ -1,7 +1,7 @@
 """Whom records concern that came after a week was frozen, by tables written without a JVM."""
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -19,7 +19,7 @@ from shardpost.weekly_email.delivery_status import find_late
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, erased_id
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_report import LateClients
+from shardpost.weekly_email.model.week_report import late_document
 from tests.support.command_line import CommandLine
 from tests.support.histories import (
     START,
@@ -66,10 +66,6 @@ def frozen(at: Settings, history: History, as_of: datetime = WEEK.end) -> Frozen
     return freeze(at, WEEK, positions, AT, positions=positions, as_of=as_of)
 
 
-def concerned(missed: Iterable[str], changed: Iterable[str] = ()) -> LateClients:
-    return LateClients(tuple(sorted(missed)), tuple(sorted(changed)))
-
-
 COUNTRIES = [country_of("NASDAQ", "US"), country_of("NYSE", "US"), country_of("LON", "GB")]
 FIRST = Batch(
     [
@@ -97,12 +93,12 @@ def test_a_late_record_concerns_who_would_be_mailed_otherwise(
     late: list[Record], missed: list[str], changed: list[str], at: Settings
 ) -> None:
     history = write(at, [FIRST, Batch(late)])
-    assert find_late(installed(at), frozen(at, history)) == concerned(missed, changed)
+    assert find_late(installed(at), frozen(at, history)) == late_document(missed, changed)
 
 
 def test_a_late_country_concerns_everybody_who_holds_there(at: Settings) -> None:
     history = write(at, [FIRST, Batch([], [country_of("LON", "US", 1)])])
-    assert find_late(installed(at), frozen(at, history)) == concerned(["z1"])
+    assert find_late(installed(at), frozen(at, history)) == late_document(["z1"])
 
 
 def test_it_is_the_country_of_the_freeze_that_counts(at: Settings) -> None:
@@ -112,7 +108,7 @@ def test_it_is_the_country_of_the_freeze_that_counts(at: Settings) -> None:
         installed(at).tables,
         replace(snapshots.current(installed(at).tables), number=3, country="GB"),
     )
-    assert find_late(installed(at), week) == LateClients()
+    assert find_late(installed(at), week) == late_document()
 
 
 def test_before_the_next_snapshot_nothing_is_late_and_later_it_may_be_unknown(
@@ -120,7 +116,7 @@ def test_before_the_next_snapshot_nothing_is_late_and_later_it_may_be_unknown(
 ) -> None:
     history = write(at, [FIRST])
     week = frozen(at, history)
-    assert find_late(installed(at), week) == LateClients()
+    assert find_late(installed(at), week) == late_document()
     pruned = replace(
         snapshots.current(installed(at).tables), number=2, history_from=WEEK.end + timedelta(1)
     )
@@ -134,11 +130,11 @@ def test_a_client_that_was_erased_is_not_missed(at: Settings) -> None:
     positions = mailed(until(history, 1), WEEK.end)
     del positions["c1"]
     week = freeze(at, WEEK, positions, AT, positions=positions)
-    assert find_late(installed(at), week) == concerned(["c1"], ["c2"])
+    assert find_late(installed(at), week) == late_document(["c1"], ["c2"])
     with closing(Ledger(installed(at), WEEK, partition_of("c1", 2))) as ledger:
         ledger.open()
         ledger.write([LedgerEntry(erased_id("c1"), DeliveryState.SENT, is_erased=True)])
-    assert find_late(installed(at), week) == concerned([], ["c2"])
+    assert find_late(installed(at), week) == late_document([], ["c2"])
 
 
 def test_emails_shows_them_and_the_watch_tells_people_from_a_share_on(
@@ -175,7 +171,7 @@ def test_it_is_the_difference_of_two_folds(batches: Sequence[Batch], hours: int)
         history = write(at, batches)
         then, now = (mailed(read, as_of) for read in (until(history, 1), history))
         found = find_late(installed(at), frozen(at, history, as_of))
-        assert found == concerned(
+        assert found == late_document(
             now.keys() - then.keys(),
             (client for client in then if then[client] != now.get(client)),
         )

@@ -210,32 +210,18 @@ def joined(week: object, documents: Iterable[Mapping[str, Any]]) -> dict[str, An
 MOST_LATE_NAMED = 20
 
 
-@dataclass(frozen=True)
-class LateClients:
-    """Holders as of the week's end that the audience `missed`.
+def late_document(missed: Iterable[str] = (), changed: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the part of `emails --json` on holders as of the week's end that the audience missed.
 
-    `changed` are members whose mail listed other positions than they held. Both by id.
+    `changed` are members whose mail listed other positions than they held. It names the first.
     """
-
-    missed: Sequence[str] = ()
-    changed: Sequence[str] = ()
-
-    @property
-    def count(self) -> int:
-        """The number of clients of both kinds."""
-        return len(self.missed) + len(self.changed)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return their part of `emails --json`, with the first of these clients."""
-        return {
-            "missed": len(self.missed),
-            "changed": len(self.changed),
-            "clients": [*self.missed, *self.changed][:MOST_LATE_NAMED],
-        }
+    late = [*sorted(missed), *(others := sorted(changed))]
+    counts = {"missed": len(late) - len(others), "changed": len(others)}
+    return counts | {"clients": late[:MOST_LATE_NAMED]}
 
 
 def late_line(late: Mapping[str, Any]) -> str:
-    """Return the JSON of `LateClients` as one line."""
+    """Return a `late_document` as one line."""
     missed, changed, named = late["missed"], late["changed"], late["clients"]
     named = [*named, "…"] if missed + changed > len(named) else named
     which = counted(missed, "more client")
