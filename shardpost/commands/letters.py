@@ -43,10 +43,13 @@ letters_command.add_command(discard_command)
 @click.option("--origin", metavar="TOPIC", help="Only letters of this topic.")
 @click.option("--error", metavar="FINGERPRINT", help="Only letters with this error.")
 @click.option(
-    "--since", type=INSTANT, metavar="TIME", help="Only letters that changed state since then."
+    "--since", type=INSTANT, metavar="TIME", help="Only letters that changed state since this time."
 )
 @click.option(
-    "--until", type=INSTANT, metavar="TIME", help="Only letters that changed state before then."
+    "--until",
+    type=INSTANT,
+    metavar="TIME",
+    help="Only letters that changed state before this time.",
 )
 @AS_JSON
 @grouped(ListFilters)

@@ -83,8 +83,12 @@ PARKED_OPTIONS = (
     ),
     click.option("--origin", metavar="TOPIC", help="Only letters of this topic."),
     click.option("--error", metavar="FINGERPRINT", help="Only letters parked with this error."),
-    click.option("--since", type=INSTANT, metavar="TIME", help="Only those parked since then."),
-    click.option("--until", type=INSTANT, metavar="TIME", help="Only those parked before then."),
+    click.option(
+        "--since", type=INSTANT, metavar="TIME", help="Only letters parked since this time."
+    ),
+    click.option(
+        "--until", type=INSTANT, metavar="TIME", help="Only letters parked before this time."
+    ),
     click.option("--canary", type=click.IntRange(1), metavar="N", help="Only the first N of them."),
     click.option(
         "--rate",

@@ -159,7 +159,7 @@ def run_demo(settings: Settings, *, now: datetime, keep: bool, say: Say) -> None
                 play(own, api, kept_in(home), now, say)
         except BaseException:
             stack.down(own, say=say)
-            say(f"not finished; kept: {home}; what was started has its log in {home / 'logs'}")
+            say(f"not finished; {home} is kept, with the logs of all services in {home / 'logs'}")
             raise
         say(f"\ndone after {time.monotonic() - began:.0f} s")
         if keep:

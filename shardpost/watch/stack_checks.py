@@ -60,7 +60,7 @@ def check_mail_server(installation: Installation, _now: datetime) -> Iterator[Do
         yield refused("mail templates", problem)
     else:
         languages = ", ".join(sorted(templates.languages))
-        others = f"; languages of their own: {languages}" if languages else ""
+        others = f"; with templates for the languages {languages}" if languages else ""
         yield ok("mail templates", f"{templates.folder or 'the shipped ones'}{others}")
     yield from check_unsubscribe_link(installation)
     server = installation.values(SmtpServer)

@@ -177,7 +177,7 @@ def test_of_a_client_with_very_many_positions_each_has_its_last_change(
         ['"put"', '"3"'],
         ['"put"', '"10"'],
     ]
-    assert "It had 4 positions" in page.get("holders/client", client="client1")
+    assert "This client had 4 positions" in page.get("holders/client", client="client1")
 
 
 def test_before_the_first_snapshot_it_says_what_to_do(

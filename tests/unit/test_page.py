@@ -121,7 +121,7 @@ def test_fields_of_forms_have_the_texts_and_choices_of_options() -> None:
     assert '<label>On unknown <select name="on_unknown">' in form
     assert '<input type="checkbox" name="early" value="true"> Early' in form
     assert 'Since <input name="since" value="2026-11-23" maxlength="300">' in form
-    assert "<p>Only those parked since then.</p>" in form
+    assert "<p>Only letters parked since this time.</p>" in form
 
 
 @pytest.mark.parametrize("shards", [" ", "\u00a0", ","])

@@ -180,7 +180,9 @@ def test_a_demo_that_fails_stops_its_stack_and_says_that_its_folder_is_kept(
         demo.run_demo(Settings(home=tmp_path), now=NOW, keep=False, say=said.append)
     [home] = tmp_path.glob("demo-*")
     assert stopped == [home]
-    assert said == [f"not finished; kept: {home}; what was started has its log in {home / 'logs'}"]
+    assert said == [
+        f"not finished; {home} is kept, with the logs of all services in {home / 'logs'}"
+    ]
     assert (home / "logs").is_dir()
 
 

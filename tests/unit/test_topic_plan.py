@@ -354,7 +354,7 @@ def test_a_transaction_whose_age_nobody_knows_is_told(since: datetime | None) ->
     one = only(view(found, POSITIONS))
     assert (one.rule, one.severity) == ("hanging-transaction", "risk")
     assert one.found == "partition 1: offset 7, 2 before the end, age unknown"
-    assert "describe-producers --topic positions --partition 1; else: kafka-tr" in one.fix
+    assert "describe-producers --topic positions --partition 1; if it is not: kafka-tr" in one.fix
 
 
 def test_tables_that_were_built_with_other_partitions_are_found() -> None:

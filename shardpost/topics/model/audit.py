@@ -240,7 +240,9 @@ def hanging_transaction(view: View) -> Iterator[Finding]:
             expected=f"a transaction that ends within {limit}",
             why="read_committed consumers read nothing after it, and nothing there is compacted;"
             " with deletion by age, records are deleted unread",
-            fix=ends if since else f"check whether its producer is active: {whose}; else: {ends}",
+            fix=ends
+            if since
+            else f"check whether its producer is active: {whose}; if it is not: {ends}",
         )
 
 
