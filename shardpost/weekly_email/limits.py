@@ -4,14 +4,13 @@ A faulty producer that deletes records of `clients`, or marks everybody as not s
 each single client like an unsubscription.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_report import (
     STATES,
-    Cause,
     causes_text,
     late_line,
 )
@@ -62,17 +61,6 @@ class MailLimits:
             return None
         return f"{week}: {count} of {clients} clients {_FIXES[state][0]}{limit}"
 
-    def why_exceeded(
-        self, state: str, week: object, counts: Mapping[str, int], causes: Sequence[Cause] = ()
-    ) -> tuple[str, str] | None:
-        """Return the same with causes and what to do, and that without clients; None if few."""
-        found = self.exceeded(state, week, counts)
-        if found is None:
-            return None
-        why, fix = causes_text(causes, counts[state]), _FIXES[state][1].format(week=week)
-        to_do = f". `shardpost emails --week {week} --state {state}` lists them all. {fix}"
-        return f"{found}{why and f': {why}'}{to_do}", f"{found}{to_do}"
-
 
 def why_too_late(limits: MailLimits, frozen: FrozenWeek, late: Mapping[str, Any]) -> str | None:
     """Return a message about records that arrived after a freeze, or None if they affect few.
@@ -91,9 +79,15 @@ def why_too_late(limits: MailLimits, frozen: FrozenWeek, late: Mapping[str, Any]
 
 
 def too_many(limits: MailLimits, document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the message for each state with too many clients, by a `status_document`."""
-    counts, causes = totals(document["shards"]), document["causes"]
-    reasons = (
-        limits.why_exceeded(state, document["week"], counts, causes[state]) for state in _FIXES
-    )
-    return [reason for reason in reasons if reason]
+    """Return for each state with too many clients what to do, with and without causes and clients.
+
+    `document` is a `status_document`.
+    """
+    week, counts, found = document["week"], totals(document["shards"]), []
+    for state, (_, fix) in _FIXES.items():
+        if text := limits.exceeded(state, week, counts):
+            why = causes_text(document["causes"][state], counts[state])
+            to_do = f". `shardpost emails --week {week} --state {state}` lists them all."
+            to_do = f"{to_do} {fix.format(week=week)}"
+            found.append((f"{text}{why and f': {why}'}{to_do}", f"{text}{to_do}"))
+    return found
