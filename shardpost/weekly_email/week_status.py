@@ -32,7 +32,6 @@ from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import (
     ShardStatus,
     cause_of,
-    gone_document,
     status_document,
 )
 from shardpost.weekly_email.model.week_tables import ClosedWeek
@@ -85,8 +84,11 @@ def week_document(
     """Return the counts of each shard, why clients got no mail, and more about the week."""
     closed, audience = found.closed, found.audience
     shards = found.by_shard() if counted is None else counted
-    document = status_document(found.week, shards) | gone_document(audience)
+    document = status_document(found.week, shards)
     if isinstance(audience, FrozenWeek):
+        if (at := audience.audience_erased_at) is not None:
+            erased = {"at": at.isoformat(), "clients": audience.recipients}
+            document["audience_erased"] = erased
         document["late"] = find_late(found.installation, audience)
     document["has_run"] = has_run(found, shards)
     if closed is not None:

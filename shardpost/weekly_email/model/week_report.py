@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 from shardpost.errors import one_line, shown
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.server_health import Refusal
-from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import counted
 
 MOST_CAUSES = 20  # groups per state in a document
@@ -230,18 +230,6 @@ def late_line(late: Mapping[str, Any]) -> str:
         f" week's end, and {changed} held other positions than their e-mail lists; no e-mail"
         f" follows for these ({', '.join(map(shown, named))})"
     )
-
-
-def gone_document(audience: object) -> dict[str, Any]:
-    """Return the fields of a status for an erased audience; none for any other."""
-    if not isinstance(audience, FrozenWeek) or audience.audience_erased_at is None:
-        return {}
-    return {
-        "audience_erased": {
-            "at": audience.audience_erased_at.isoformat(),
-            "clients": audience.recipients,
-        }
-    }
 
 
 def failed_line(document: Mapping[str, Any]) -> str | None:
