@@ -96,7 +96,7 @@ def _notify(service: Any, message: Message) -> bool:
 
 
 def _text(record: logging.LogRecord) -> str:
-    """Return what Apprise logged, with the error that it names by its traceback alone."""
+    """Return Apprise's log, with the errors that it reports only by a traceback."""
     error = record.exc_info[1] if record.exc_info else None
     return record.getMessage() + (f": {type(error).__name__}: {error}" if error else "")
 

@@ -24,7 +24,7 @@ RUN = "run"
 
 
 def list_firing(tables: Tables) -> list[Firing]:
-    """Return the conditions that are known to fire, or to have ended untold; and those silenced."""
+    """Return the conditions that fire, or whose end was not sent yet; and silenced conditions."""
     return select(tables, ALERTS, Firing, "ORDER BY rule, subject")
 
 

@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Notified:
-    """What was due to anybody, and what became of the messages in the channels."""
+    """What was due, and the outcome of the messages in each channel."""
 
     alerts: list[Alert] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
@@ -213,7 +213,7 @@ def resolve(
 
 
 def silence(installation: Installation, name: str, wanted: Silence, now: datetime) -> Firing:
-    """Send nothing of a condition until then but its end, or that it is worse; record that.
+    """Silence a condition until a time, except its end or a worse state; record it.
 
     UsageError if none of that name fires. A silence until now ends the one before. ShardpostError,
     with the silence in force, where it cannot be recorded.
@@ -243,7 +243,7 @@ def silence(installation: Installation, name: str, wanted: Silence, now: datetim
 
 
 def silence_text(found: Firing, now: datetime) -> str:
-    """Return what holds of a condition from now on, as one line."""
+    """Return the new state of a condition's silence, as one line."""
     name, until = one_line(found.condition.name), found.silenced_until
     if until is None or until <= now:
         return f"{name}: no longer silenced; alerts again at the next check"

@@ -63,7 +63,7 @@ CLOSED: Record = ("positions", "4", None)
 
 
 def produce(settings: Settings, records: Iterable[Record], say: Say = lambda _line: None) -> None:
-    """Write records to their topics, and say which; ShardpostError if Kafka does not take one."""
+    """Write records to their topics, and print them; ShardpostError if Kafka refuses one."""
     producer = Installation(settings).kafka.producer()
     for topic, key, form in records:
         value = None if form is None else json.dumps(form)

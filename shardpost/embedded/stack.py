@@ -75,7 +75,7 @@ def _all(settings: Settings) -> list[Part]:
 
 
 def up(settings: Settings, *, with_airflow: bool, say: Say) -> None:
-    """Start what is not up, create the topics, and return when all is healthy.
+    """Start what is down, create the topics, and return when all is healthy.
 
     If something cannot be started, what this call has started is stopped again.
     """

@@ -242,7 +242,7 @@ class Kafka:
         return self.factories.transactional_producer(self.config(**(base | more)))
 
     def why_nobody_listens(self, seconds: float = LISTEN_SECONDS) -> str | None:
-        """Return why no server accepts a connection within so many seconds; None if one does."""
+        """Return why no server accepts a connection within `seconds`; None if one does."""
         return clients.why_nobody_listens(self.bootstrap, seconds)
 
     def require_listening(self) -> None:

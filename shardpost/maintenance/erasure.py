@@ -41,7 +41,7 @@ STAYS = (
 
 
 def others(kafka: Kafka, client: str) -> tuple[str, ...]:
-    """Return what the command cannot do."""
+    """Return what is left for others to erase."""
     topic = kafka.topic
     return (
         f"topic {topic('clients')}: its owner writes a tombstone (key {client}, null value), then"

@@ -1,4 +1,4 @@
-"""The maintenance of the tables: remove what is not kept, while everything else goes on.
+"""The maintenance of the tables: remove expired data, while everything else continues.
 
 A run that is interrupted at any point has only kept too much. Snapshots are removed first, since
 nobody is given one whose files may be missing; then, table by table, the files and the log entries
@@ -77,7 +77,7 @@ class PrunedRecords:
 
 
 def prune_old(installation: Installation, now: datetime, *, dry_run: bool = False) -> PrunedRecords:
-    """Prune what is superseded and old, as a snapshot of its own; nothing if that is not set.
+    """Prune old superseded records in a snapshot of its own; nothing if that is not set.
 
     Postponed beside a compaction that takes longer than `lock_wait`, and while the tables of a
     rebuild are beside those in use. How old it is does not trust the clock alone.
@@ -119,7 +119,7 @@ log = logging.getLogger(__name__)
 
 
 def maintain(installation: Installation, now: datetime, *, dry_run: bool = False) -> Plan:
-    """Remove what is not kept at that time; return what that is, with `dry_run` without doing it.
+    """Remove what is expired at a time, and return it; with `dry_run`, remove nothing.
 
     ShardpostError if the tables cannot be read or written, LockedError beside another maintenance.
     """

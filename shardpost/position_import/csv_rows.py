@@ -56,7 +56,7 @@ class CsvTable(NamedTuple):
 
     @property
     def form(self) -> str:
-        """What all files of a list have alike."""
+        """What all files of a list must have in common."""
         return f"rows that end with {self.header.end!r}, {self.header.text.strip().lower()}"
 
     def values(self) -> Iterator[Values]:
@@ -156,7 +156,7 @@ def cut(path: Path, line: int, found: str) -> ShardpostError:
 
 
 def wrong(path: Path, line: int, expected: str, found: str) -> ShardpostError:
-    """Return the error of a line that is not as it must be."""
+    """Return the error for a malformed line."""
     return ShardpostError(
         f"{path}: line {line}: expected {expected}, found {quoted(found)}: the list may have been"
         " cut or garbled, so nothing is imported: export it again"

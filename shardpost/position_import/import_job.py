@@ -27,7 +27,7 @@ GZIP = ".gz"
 def find_source(
     text: str, format_: str | None = None, table: str | None = None, query: str | None = None
 ) -> Source:
-    """Return the source that is meant; UsageError if it is none, or no file is there."""
+    """Return the source that a text names; UsageError for another text, or a missing file."""
     if text.lower().startswith(JDBC):
         if format_:
             raise UsageError("--format is for files, found a JDBC URL")

@@ -169,7 +169,7 @@ _TYPES = {bool: "boolean", _Fraction: "double"}
 
 
 def _parsed(path: Path, number: int, text: str) -> Any:
-    """Return JSON by RFC 8259, with names that are there once, and characters that are whole."""
+    """Parse JSON by RFC 8259; refuse duplicate names and unpaired surrogates."""
     try:
         found = _JSON.decode(text)
         if _HALF.search(text):

@@ -103,7 +103,7 @@ class ImportWriter:
         self._writer.close()
 
     def write(self, records: Iterable[Outgoing], decided: Outgoing, ends: Mapping[int, int]) -> int:
-        """Write all, and at the end that it is decided; return how many records there were.
+        """Write all records, then the decision; return the number of records.
 
         `ends` are those of the topic when the difference was made. ShardpostError if another
         program has written to it since: what was committed before that stays.

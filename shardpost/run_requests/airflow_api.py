@@ -52,7 +52,7 @@ class AirflowApi:
             return run_id
 
     def run(self, dag: str, run_id: str) -> AirflowRun | None:
-        """Return a run; None if Airflow has none of that id."""
+        """Return a run; None if Airflow has no run with that id."""
         response = self._retried("GET", _run_path(dag, run_id))
         if response.status_code == NOT_FOUND:
             return None
@@ -170,7 +170,7 @@ def _run_path(dag: str, run_id: str) -> str:
 
 @contextmanager
 def _answer(response: httpx.Response) -> Iterator[Any]:
-    """Give the JSON document of an answer; an error says whose answer is wrong."""
+    """Return the JSON document of an answer; an error names whose answer is wrong."""
     method, path = response.request.method, response.request.url.raw_path.decode()
     if response.is_error:
         raise ShardpostError(f"{method} {response.url}: {response.status_code} {_shown(response)}")
@@ -185,7 +185,7 @@ def _answer(response: httpx.Response) -> Iterator[Any]:
 
 
 def _detail(response: httpx.Response) -> Any:
-    """Return what Airflow says in an error; None where it is not Airflow that says it.
+    """Return Airflow's text in an error; None if the error is not from Airflow.
 
     A proxy answers in HTML, another server that has no such path with FastAPI's own "Not Found".
     """

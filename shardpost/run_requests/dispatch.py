@@ -91,7 +91,7 @@ def dispatch(installation: Installation, now: datetime) -> DispatchCounts:
 def _dispatch_partitions(
     installation: Installation, runs: AirflowRuns, rules: RequestRules
 ) -> DispatchCounts:
-    """Dispatch every partition; what fails in one is raised when the others are done."""
+    """Dispatch every partition; raise errors when all are done."""
     counts, errors = DispatchCounts(), []
     with ThreadPoolExecutor(PARALLEL_PARTITIONS) as pool:
         for done in [
@@ -224,7 +224,7 @@ class PartitionDispatch:
         return action if isinstance(action, Release) else None
 
     def _release(self, key: str) -> Iterator[Outgoing]:
-        """Free a key if its run has ended; that a run was deleted in Airflow is on record, too."""
+        """Free a key if its run has ended; record it if a run was deleted in Airflow."""
         release = self._release_of(key)
         if release is None:
             return
@@ -251,7 +251,7 @@ class PartitionDispatch:
         return self._decision(about, kind, why, headers)
 
     def _start_runs(self, writer: CommandWriter, offset: int) -> Iterator[Outgoing]:
-        """Start what is issued; yield the records to be written for what came of it."""
+        """Start issued commands; yield the records of their outcomes."""
 
         def before() -> None:
             _step("start")

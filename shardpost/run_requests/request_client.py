@@ -1,4 +1,4 @@
-"""Sending a run request, its status, a key freed by hand, and the list of runs and conflicts."""
+"""Send run requests, read their status, release keys, list runs and conflicts."""
 
 import json
 from contextlib import closing
@@ -171,7 +171,7 @@ class Decided:
 def list_decided(
     kafka: Kafka, now: datetime, days: int, *, most: int | None = None
 ) -> list[Decided]:
-    """Return the conflicts, refusals and releases of so many days, oldest first.
+    """Return the conflicts, refusals and releases of the last `days`, oldest first.
 
     `most`: only among so many records at the end of each partition.
     """

@@ -95,7 +95,7 @@ class CommandWriter:
             self._committed_at = time.monotonic()
 
     def has_committed_within(self, seconds: float) -> bool:
-        """Tell whether its last commit is less than so many seconds ago."""
+        """Tell whether its last commit is less than `seconds` ago."""
         return time.monotonic() - self._committed_at < seconds
 
     def close(self) -> None:

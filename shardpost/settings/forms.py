@@ -96,7 +96,7 @@ def web_url(text: str) -> str:
 
 
 def sender(text: str) -> str:
-    """Check whom e-mails are from: `name <address>` or an address, in ASCII."""
+    """Check the sender of e-mails: `name <address>` or an address, in ASCII."""
     if text == DEFAULT_SENDER:  # the library that knows addresses takes a while to import
         return text
     from shardpost.values.addresses import mailbox
@@ -183,7 +183,7 @@ def _is_no_folder(path: Path) -> bool:
 
 
 def _require_plain_address(url: str) -> None:
-    """Refuse a login, and a port that there is not."""
+    """Refuse a login, and an invalid port."""
     if "@" in urlsplit(url).netloc:
         raise ValueError("expected a URL without a login, which logs and pages would show")
     try:

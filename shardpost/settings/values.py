@@ -60,7 +60,7 @@ def require_other_port(port: int, field: ValidationInfo) -> int:
 
 
 def require_what_it_needs(value: object, field: ValidationInfo) -> object:
-    """Return the value of a setting; refuse one without the setting that it requires."""
+    """Return the value of a setting; refuse it without the setting that it requires."""
     name = str(field.field_name)
     needed = _NEEDED.get(name)
     if needed is None or needed not in field.data:
@@ -77,7 +77,7 @@ def require_what_it_needs(value: object, field: ValidationInfo) -> object:
 
 
 def require_secret_of_token(url: str, field: ValidationInfo) -> str:
-    """Return the URL to unsubscribe; refuse one with {token} where there is no secret."""
+    """Return the unsubscribe URL; refuse {token} without a secret."""
     if "{token}" in url and field.data.get("unsubscribe_secret", "") is None:
         raise ValueError(
             f"requires {_variable('unsubscribe_secret')}, with which {{token}} is made:"
@@ -87,7 +87,7 @@ def require_secret_of_token(url: str, field: ValidationInfo) -> str:
 
 
 def require_longer_cap(cap: float, field: ValidationInfo) -> float:
-    """Return a longest delay; refuse one that is shorter than the first one."""
+    """Return the longest delay; refuse it if it is shorter than the first delay."""
     first = field.data.get("retry_first_delay", 0)
     if cap < first:
         raise ValueError(f"expected at least {_variable('retry_first_delay')}, which is {first:g}")
@@ -109,7 +109,7 @@ def all_topics(given: dict[str, str]) -> dict[str, str]:
 
 
 def require_different_topics(topics: dict[TopicName, str]) -> dict[TopicName, str]:
-    """Return the names of topics; refuse a second one of the same name, by its variable."""
+    """Return the names of topics; refuse a duplicate, naming its variable."""
     before: dict[str, str] = {}
     for name, topic in topics.items():
         try:

@@ -1,4 +1,4 @@
-"""The variables that settings are read from: their names, and which may have been meant.
+"""The variables of settings: their names, and suggestions for unknown ones.
 
 Kafka client settings (`SHARDPOST_KAFKA__…`) have librdkafka's names; it is asked itself whether
 it knows them. A client that is made without an address connects to nothing.
@@ -39,7 +39,7 @@ def store_of(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def store_problems(store: Mapping[str, str]) -> list[str]:
-    """Return what is missing or wrong: its libraries would ask addresses of a cloud, and hang."""
+    """Return what is missing or wrong: without it, libraries ask a cloud's addresses and hang."""
     needed = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
     missing = [name for name in needed if name not in store]
     problems = []
@@ -63,7 +63,7 @@ _KAFKA_PREFIX = f"{PREFIX}KAFKA_"
 
 
 def unknown_name(name: str, known: Collection[str]) -> str:
-    """Return what is wrong with a variable that is none of the known ones."""
+    """Return what is wrong with an unknown variable."""
     if said := meant(name.upper(), known, cutoff=0.8):
         return f"unknown setting {name}{said}"
     if name.startswith(_KAFKA_PREFIX):

@@ -88,7 +88,7 @@ def start_session(
 
 
 def divide_shuffles(spark: SparkSession, records: int) -> None:
-    """Choose how many tasks shuffle so many records, or rows, from now on."""
+    """Choose the number of shuffle tasks for a number of records, or rows, from now on."""
     tasks = spark.sparkContext.defaultParallelism
     if not run_size.is_few(records):
         tasks = max(4 * tasks, records // run_size.THRESHOLDS.per_task)
@@ -104,7 +104,7 @@ _ADAPTIVE = "spark.sql.adaptive.enabled"
 
 
 def plan_for(spark: SparkSession, records: int) -> None:
-    """Choose how plans that handle so many records, or rows, are made from now on."""
+    """Choose how plans for a number of records, or rows, are made from now on."""
     divide_shuffles(spark, records)
     comes_once = spark.conf.get(STAYS, None) is None
     is_small = records <= run_size.THRESHOLDS.interpreted
@@ -148,7 +148,7 @@ def run_job(
 
 @contextmanager
 def job_errors() -> Iterator[None]:
-    """Raise what Spark and tables raise as ShardpostError."""
+    """Raise errors of Spark and tables as ShardpostError."""
     try:
         with table_errors():
             yield
@@ -183,14 +183,14 @@ KAFKA_TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
 
 
 def innermost_cause(error: Exception) -> str:
-    """Return the line that says the innermost cause of an error of Spark's."""
+    """Return the line with the innermost cause of a Spark error."""
     lines = str(error).splitlines() or [type(error).__name__]
     causes = [line for line in lines if _CAUSE.match(line)]
     return (causes or lines[:1])[-1].removeprefix("Caused by: ")[:LONGEST_CAUSE]
 
 
 def why_spark_failed(error: Exception) -> str:
-    """Return what an error of Spark's says, in one line, and what to do where that is known."""
+    """Return a Spark error as one line, with what to do if that is known."""
     cause = innermost_cause(error)
     if not cause.startswith(KAFKA_TIMEOUT):
         return f"Spark failed: {cause}"

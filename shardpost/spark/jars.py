@@ -66,7 +66,7 @@ def packages_zip(folder: Path) -> Path:
 
 
 def store_conf(tables: Tables) -> dict[str, str]:
-    """Return what Spark is submitted with for tables on a store; nothing for those of this machine.
+    """Return Spark's configuration for tables on a store; empty for tables on this machine.
 
     The keys are not among it. Spark takes them from the driver's environment into its Hadoop
     configuration, which goes to the executors, and which its UI and event log show redacted.
@@ -134,7 +134,7 @@ def archive_options() -> tuple[str, ...]:
 
 @contextmanager
 def class_archive(job: JobSpec) -> Iterator[Archive]:
-    """Give the largest archive to read, or a new one to create where this job would add to it."""
+    """Yield the largest archive to read, or a new one to create if this job would add to it."""
     full, small = _paths()
     if _has_folder_in_class_path():
         yield Archive(full.with_suffix(".none"), None)

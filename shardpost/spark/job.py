@@ -1,4 +1,4 @@
-"""A Spark job: what is known of it before it starts, its request as a document, and its process.
+"""A Spark job: its specification, its request as a document, and its process.
 
 DAGs import this module: it imports nothing heavy.
 

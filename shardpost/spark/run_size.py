@@ -1,11 +1,11 @@
-"""How large a run is, and what follows from that: one table of what is few, and what is many."""
+"""The size of a run, and the thresholds that depend on it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Up to so many records, rows, clients or bytes, something is done as is best for few."""
+    """Limits of records, rows, clients or bytes up to which the way for small runs is taken."""
 
     # Compiling a plan takes longer than running it, unless the same plan comes again and again.
     interpreted: int = 1_500
@@ -34,5 +34,5 @@ THRESHOLDS = Thresholds()
 
 
 def is_few(records: int) -> bool:
-    """Tell whether the keys of so many records, or rows, fit into one process."""
+    """Tell whether the keys of a number of records, or rows, fit into one process."""
     return records <= THRESHOLDS.few

@@ -122,7 +122,7 @@ def is_local(master: str) -> bool:
 
 
 def require_master(master: str) -> None:
-    """Raise ShardpostError if nobody listens where a standalone master should: Spark takes long."""
+    """Raise ShardpostError if nothing listens at a standalone master's address."""
     from shardpost.kafka.clients import LISTEN_SECONDS, why_nobody_listens  # not for `--help`
 
     is_standalone = master.startswith("spark://")
@@ -141,7 +141,7 @@ def job_file(job: JobSpec) -> Path:
 def job_conf(
     installation: Installation, job: JobSpec, *jvm_options: str, document: str = BY_DEFAULT
 ) -> dict[str, str]:
-    """Return `submit_conf` with the compiler options for as much as the job has to read now."""
+    """Return `submit_conf` with the compiler options for the amount that the job will read."""
     stays = job.stays(document)
     jit = LONG_RUN_JIT if stays or job.is_long(installation) else SHORT_RUN_JIT
     of_store = ("s3",) if installation.tables.is_on_store else ()

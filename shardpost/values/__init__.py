@@ -1,1 +1,1 @@
-"""Values that settings, commands and records may have; what is set is said in `settings`."""
+"""Values that settings, commands and records may have."""

@@ -29,7 +29,7 @@ class WeeklyTime:
 
     @classmethod
     def parse(cls, text: str) -> "WeeklyTime":
-        """Return what `Mon 08:00 Europe/Berlin` says, without a zone UTC; ValueError if nothing."""
+        """Parse `Mon 08:00 Europe/Berlin`, in UTC without a zone; ValueError for another text."""
         match = _WEEKLY.fullmatch(text)
         if not match or not (int(match[2]) < 24 and int(match[3]) < 60):
             raise ValueError(
@@ -72,7 +72,7 @@ class WeeklyTime:
 
 
 def weekly_time(text: str) -> str:
-    """Check a time of the week: one shortly before its end would be of the week before."""
+    """Check a time of the week; a time shortly before its end would belong to the week before."""
     found = WeeklyTime.parse(text)
     if any(found.after(end) - end >= _MOST_LATE for end in _ENDS):
         raise ValueError(

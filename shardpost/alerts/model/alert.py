@@ -67,7 +67,7 @@ class Condition:
 
     @property
     def key(self) -> Key:
-        """What tells it from the others of the same moment."""
+        """What distinguishes it from others at the same time."""
         return self.rule, self.subject
 
     @property
@@ -81,7 +81,7 @@ class Condition:
         return _NUMBERS.sub("#", self.text)
 
     def without_clients(self) -> "Condition":
-        """Return it as those may see it from whom clients are hidden."""
+        """Return it for users without access to clients."""
         return replace(self, text=self.public or self.meaning)
 
     def line(self) -> str:
@@ -106,7 +106,7 @@ class Alert:
         return one_line(f"{self.state} {self.condition.title()}")
 
     def body(self, runbook: str) -> str:
-        """Return its text of a few lines; `runbook` comes before the name of the rule's page."""
+        """Return its text in a few lines; `runbook` precedes the rule's name in the link."""
         since = f"since {self.since:%Y-%m-%d %H:%M:%S} UTC"
         text = one_line(self.condition.text)
         if self.state is AlertState.RESOLVED:
@@ -233,7 +233,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Silence:
-    """Until when nothing of a condition is sent but its end, or that it became worse."""
+    """A silence: until then, a condition is sent only when it ends or becomes worse."""
 
     until: datetime
     by: str
@@ -291,7 +291,7 @@ class Firing:
         )
 
     def due(self, channel: str, now: datetime) -> AlertState | None:
-        """Return the alert that the channel is to be sent; None if there is none."""
+        """Return the alert that is due to the channel; None if there is none."""
         told = self.told.get(channel)
         if self.ended_at is not None:
             return AlertState.RESOLVED if told else None
@@ -333,18 +333,18 @@ class Firing:
         return is_same and event.source == EVENT and now - self.since < REPEATED_AFTER
 
     def found(self, condition: Condition, now: datetime) -> "Firing":
-        """Return it as it is found now; if nobody was told of it before, it begins now."""
+        """Return it as found now; if no channel was notified before, it begins now."""
         is_new = self.ended_at is not None and not self.told
         since = now if is_new else self.since
         return replace(self, condition=condition, since=since, ended_at=None)
 
     def reported(self, condition: Condition, now: datetime) -> "Firing":
-        """Return it as it is reported now: told again if that has another cause than before."""
+        """Return it as reported now; it is sent again if the cause differs."""
         is_other = condition.cause != self.condition.cause
         return replace(self.found(condition, now), told={} if is_other else self.told)
 
     def ended(self, now: datetime) -> "Firing":
-        """Return it as one that is over, since now or since before."""
+        """Return it as ended, now or earlier."""
         return replace(self, ended_at=self.ended_at or now)
 
 

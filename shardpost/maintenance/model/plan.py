@@ -109,7 +109,7 @@ class NeededFiles:
         return {*self._added_at}
 
     def commit(self, version: int, added: Iterable[str], removed: Iterable[str]) -> None:
-        """Go on by the commit of the next version."""
+        """Replay the commit of the next version."""
         for path in removed:
             self._remove(path, version)
         for path in added:
@@ -205,7 +205,7 @@ class Plan:
 
     @property
     def errors(self) -> list[str]:
-        """What could not be found out."""
+        """What could not be determined."""
         lines = (table.error and table.line() for table in self.tables)
         return [*filter(None, (self.unknown, *lines))]
 

@@ -116,12 +116,12 @@ class Plan:
     unknown_exchanges: Mapping[str, int] = field(default_factory=dict)
 
     def count(self, change: Change) -> int:
-        """Return how many positions it is of."""
+        """Return the number of positions."""
         return self.counts.get(change, 0)
 
     @property
     def records(self) -> int:
-        """How many records would be written."""
+        """The number of records to write."""
         return sum(map(self.count, WRITTEN))
 
     def refusal(self, max_closed: float) -> str | None:
@@ -172,7 +172,7 @@ def _percent(share: float) -> str:
 
 
 def summary(result: dict[str, Any]) -> Iterator[str]:
-    """Yield what the list is, what it changes, and what became of that."""
+    """Yield lines about the list, its changes, and the outcome."""
     yield f"import {result['import_id']}: {counted(result['rows'], 'row')} of {result['source']}"
     for change in SHOWN:
         ids = result["samples"].get(change, [])
@@ -186,7 +186,7 @@ def summary(result: dict[str, Any]) -> Iterator[str]:
 
 
 def notes(result: dict[str, Any]) -> Iterator[str]:
-    """Yield what somebody should know."""
+    """Yield notes for a person."""
     if result["ignored"]:
         yield f"ignored columns: {', '.join(result['ignored'])}"
     if result["unknown_exchanges"]:

@@ -73,7 +73,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class CommandState(StrEnum):
-    """How far a command has come."""
+    """The progress of a command."""
 
     ISSUED = "issued"
     STARTED = "started"
@@ -164,7 +164,7 @@ class AirflowRun:
 
 
 class NextStep(Enum):
-    """What to do about a command whose key is not free yet."""
+    """The next step for a command whose key is not free yet."""
 
     START = "the run is not in Airflow yet"
     NOTE_STARTED = "the run is in Airflow, but the command is not updated yet"

@@ -108,7 +108,7 @@ def _request(key: str, form: object, record: Record) -> Command | NotRun:
 
 
 def shown(value: object) -> str:
-    """Return a wrong value, for a reason: as JSON, shortened."""
+    """Return a wrong value for an error text: as JSON, shortened."""
     text = str(value) if isinstance(value, Exception) else json.dumps(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
@@ -197,7 +197,7 @@ RequestDecision = Command | AlreadyRunning | NotRun | Forward
 def decide_record(
     record: Record, active: Command | None, release: Release | None, rules: RequestRules
 ) -> RequestDecision:
-    """Return what is decided on a record.
+    """Return the decision on a record.
 
     `active` is the command in force under its key; `release` says that its run has ended, and when:
     a request from before that counts as made during the run.
