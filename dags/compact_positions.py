@@ -66,7 +66,7 @@ PARAMS = {
 
 
 def compaction_request(context: Context) -> CompactionRequest:
-    """Return what a run was asked for; UsageError for a param that there is not."""
+    """Return the request of a run; UsageError for an unknown param."""
     require_known(context["dag_run"].conf, PARAMS)
     params = context["params"]
     follow = None

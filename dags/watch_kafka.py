@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 )
 @task_errors()
 def watch() -> dict[str, Any]:
-    """Look once; return how many values were measured and alerts sent."""
+    """Measure once; return how many values were measured and alerts sent."""
     from shardpost.watch.watch import watch_once
 
     watched = watch_once(task_installation(), datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""Public: the tokens of unsubscribe links, for whoever serves the page that they lead to.
+"""Public: the tokens of unsubscribe links, for the server of the page that they open.
 
     from shardpost.unsubscribe import is_genuine
 

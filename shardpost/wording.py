@@ -33,7 +33,7 @@ def _duration_text(left: int) -> str:
 
 
 def some_of(names: Sequence[str], most: int = 10, between: str = ", ") -> str:
-    """Return so many names, and how many more there are."""
+    """Return the first names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return between.join(names[:most]) + more
 

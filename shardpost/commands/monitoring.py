@@ -90,7 +90,7 @@ def list_command() -> None:
 
 
 def _firing_lines(one: "Firing", now: datetime) -> Iterator[str]:
-    """Yield its key, severity and age, and below it what was found, who was told, and silences."""
+    """Yield its key, severity and age, and below them the finding, channels and silences."""
     from shardpost.alerts.model.alert import EVENT
 
     began = "happened" if one.condition.source == EVENT else "since"

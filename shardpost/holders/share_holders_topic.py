@@ -98,7 +98,7 @@ def _published(
 def _written_by_others(
     kafka: Kafka, partition: TopicPartition, published: Published, now: PartitionMark
 ) -> str | None:
-    """Return that there is a committed record after what was published; None if there is not.
+    """Return that a committed record follows what was published; None if none does.
 
     Aborted transactions are no records; most often there is nothing at all, and nothing is read.
     """

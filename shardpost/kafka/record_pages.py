@@ -1,4 +1,4 @@
-"""Records of a topic page by page, as a person looks at them: so many, within some seconds.
+"""Records of a topic, page by page for a person: a limited number, within some seconds.
 
 A page says for each partition where the next one begins, so that nothing is left out or shown twice
 wherever the time was over. Records of several partitions are put in the order of their times as far
@@ -82,7 +82,7 @@ def from_time(
 
 
 def before(bounds: Mapping[int, Bounds], places: Places, most: int) -> dict[int, int]:
-    """Return so many offsets before some places, spread over the partitions that have any."""
+    """Return the places `most` offsets earlier in all, spread over partitions that have any."""
     own = {number: bounds[number] for number in places}
     back = max(1, -(-most // max(1, sum(places[n] > one.low for n, one in own.items()))))
     return {number: max(one.low, places[number] - back) for number, one in own.items()}

@@ -253,7 +253,7 @@ class Transactions:
             raise
 
     def _patiently(self, call: Callable[[float], object], patience: Patience) -> None:
-        """Make a call that takes a timeout, and goes on where it was if it is made again."""
+        """Make a call that takes a timeout, and resumes when it is repeated."""
         while True:
             try:
                 call(self._call_seconds)

@@ -61,7 +61,7 @@ class ProcessIdentity:
 
 @cache
 def _machine() -> str:
-    """Return what tells a start of a machine, and the pids of a container on it, from others.
+    """Return what distinguishes a start of a machine, and the pids of a container on it.
 
     With the name of the host: the copy of a machine that runs has all the rest.
     """

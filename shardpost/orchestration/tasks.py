@@ -189,7 +189,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def require_known(given: Mapping[str, object] | None, params: Mapping[str, object]) -> None:
-    """Raise UsageError for a param that there is not: Airflow would ignore it."""
+    """Raise UsageError for an unknown param: Airflow would ignore it."""
     if unknown := sorted((given or {}).keys() - params.keys()):
         raise UsageError(
             f"{', '.join(map(one_line, unknown))}: no such param; expected {', '.join(params)}"
@@ -253,7 +253,7 @@ class Approval(HITLBranchOperator):
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
-        """Keep who answered; go on as was chosen."""
+        """Store who answered; continue as they chose."""
         if "error" not in event:
             by = event["responded_by_user"]["name"]
             why = (event["params_input"] or {}).get(REASON)

@@ -104,7 +104,7 @@ def _row(visit: PageRequest, one: ShownRecord) -> tuple[object, ...]:
 
 @dataclass
 class Shown:
-    """A page of records, and what is said of them; no page where they cannot be read."""
+    """A page of records, with notes on them; no page if they cannot be read."""
 
     asked: Question
     page: RecordPage | None

@@ -102,7 +102,7 @@ class Listing:
 
     @property
     def why_empty(self) -> str:
-        """Say what to do where there are no rows, or that there is no such page."""
+        """Return what to do if there are no rows, or that the page does not exist."""
         if self.number > self.pages:
             return f"There is no page {self.number:,}: the last one is page {self.pages:,}."
         return self.empty

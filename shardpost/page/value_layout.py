@@ -34,7 +34,7 @@ class Layout:
 
 
 def laid_out(raw: bytes | None, most: int) -> Layout:
-    """Lay out a value in at most about so many characters."""
+    """Lay out a value in about `most` characters at most."""
     if raw is None:
         return Layout("null", "", None)
     size = len(raw)

@@ -146,7 +146,7 @@ def check_access(installation: Installation, _now: datetime) -> Iterator[DoctorF
 
 
 def check_folder(name: str, folder: Path, free: int) -> DoctorFinding:
-    """Check one folder, on a disk with so many free bytes; `name` is that of its setting."""
+    """Check a folder on a disk with `free` bytes; `name` is its setting without the prefix."""
     setting, check_name = f"SHARDPOST_{name.upper()}", f"disk of {name}"
     found = f"{free / GIB:.1f} GiB free at {folder}"
     existing = _existing_folder(folder)

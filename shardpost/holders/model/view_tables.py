@@ -42,7 +42,7 @@ class FoldingRule:
     runs: int = 500
 
     def is_due(self, *, records: int, rows: int, runs: int) -> bool:
-        """Tell whether a layer of so many records, by so many runs, is folded into so many rows."""
+        """Tell whether a layer of `records`, by `runs`, is due to be folded into `rows`."""
         if not records:
             return False
         return runs >= self.runs or records >= max(self.least_records, self.share * rows)

@@ -66,7 +66,7 @@ class Changes:
 def newest_of_run(
     run: CompactionRun, originals: Appended | None, corrected: Appended | None, offsets: int
 ) -> DataFrame:
-    """Return the latest record of each key that is new, of so many offsets; with `is_open`."""
+    """Return the latest record of each key among new records, with `is_open`."""
     if originals is None:
         assert corrected is not None  # noqa: S101 - of originals and corrections, one is there
         return run.spark.sql(newest_of_keys(), records=corrected.rows)

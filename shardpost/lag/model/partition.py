@@ -61,11 +61,11 @@ class Stretch:
         return bisect_left(self.records, (offset,))
 
     def newest_until(self, index: int) -> int | None:
-        """Return the latest timestamp of the first so many records."""
+        """Return the latest timestamp of the first `index` records."""
         return self._newest[index - 1] if index else None
 
     def oldest_tombstone(self, index: int) -> SeenRecord | None:
-        """Return the tombstone with the earliest timestamp of all but the first so many records."""
+        """Return the tombstone with the earliest timestamp, without the first `index` records."""
         return self._oldest[-1 - index] if index < len(self.records) else None
 
     def answers(self, offset: int, end: int) -> bool:

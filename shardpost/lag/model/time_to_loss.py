@@ -55,7 +55,7 @@ class LagRow:
     reason: str
 
     def loses_within(self, seconds: float) -> bool:
-        """Tell whether it has lost data, or will within so many seconds."""
+        """Tell whether it has lost data, or will within that many seconds."""
         return self.seconds_to_loss is not None and self.seconds_to_loss <= seconds
 
 
@@ -95,7 +95,7 @@ class Lag:
     others: Sequence[str] = field(default_factory=list)
 
     def exit_code(self, warning: float) -> int:
-        """Return NEEDS_ATTENTION if data is lost, or will be within so many seconds."""
+        """Return NEEDS_ATTENTION if data is lost, or will be within `warning` seconds."""
         if any(row.loses_within(warning) for row in self.rows):
             return NEEDS_ATTENTION
         return COULD_NOT if self.problems else DONE

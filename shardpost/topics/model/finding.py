@@ -79,7 +79,7 @@ def set_on_topic(bootstrap: str, topic: str, setting: str, value: str) -> str:
 def reassign(
     bootstrap: str, topic: str, found: FoundTopic, brokers: frozenset[int], replicas: int
 ) -> str:
-    """Return the command that gives a topic so many replicas: those it has, and others in turn."""
+    """Return the command that adds replicas to a topic: those it has, and others in turn."""
     ordered = sorted(brokers)
     partitions = []
     for number, partition in enumerate(found.partitions):
