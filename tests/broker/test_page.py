@@ -41,9 +41,9 @@ def test_forms_that_no_page_of_this_user_made_change_nothing(
     with page_client(settings, monkeypatch, user="anna") as page:
         assert "expected a form from this page" in refused(page, FIELDS)
         assert "expected a form from this page" in refused(page, FIELDS | {"token": "x.y.z"})
-        assert "of this user and action" in refused(page, token_of("bert"))
-        assert "of this user and action" in refused(page, token_of("anna", "alerts/unsilence"))
-        assert "form of this site" in refused(
+        assert "for another user or action" in refused(page, token_of("bert"))
+        assert "for another user or action" in refused(page, token_of("anna", "alerts/unsilence"))
+        assert "form from this site" in refused(
             page, token_of("anna"), **{"Sec-Fetch-Site": "cross-site"}
         )
         own = token_of("anna")

@@ -42,7 +42,7 @@ def test_each_list_is_the_dry_runs_and_goes_when_a_client_is_erased(
     listed: dict[str, list[Any]] = {kind: said[kind] for kind in KINDS}
 
     with page_client(settings, monkeypatch) as page:
-        assert "No dry run of this week is kept" in page.get("emails/lists", week=WEEK)
+        assert "No dry run of this week is stored" in page.get("emails/lists", week=WEEK)
         for shards, name in (
             ("0-1", "manual__a"),
             ("0-1", "manual__b+00:00"),
@@ -68,7 +68,7 @@ def test_each_list_is_the_dry_runs_and_goes_when_a_client_is_erased(
         assert "expected one of" in page.get("emails/lists", 400, week=WEEK, list="all")
 
         erase(installed(settings), ErasureRequest("client001", "bob", "asked for it", NOW))
-        assert "No dry run of this week is kept" in page.get("emails/lists", week=WEEK)
+        assert "No dry run of this week is stored" in page.get("emails/lists", week=WEEK)
     run(replace(request, kept_as="manual__c"), installed(settings))
     assert dry_runs.find(installed(settings).tables, WEEK) is not None
     dry_runs.forget_old(installed(settings).tables, WEEK.end + timedelta(days=3), 4)

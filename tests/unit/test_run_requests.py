@@ -101,7 +101,7 @@ def test_a_request_is_read_as_the_contract_has_it() -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (b"", "expected a value, found an empty one"),
+        (b"", "expected a value, found an empty text"),
         (b"{", "expected a key in UTF-8 and a value in JSON"),
         (b"\xff", "expected a key in UTF-8 and a value in JSON"),
         (b"[1]", "expected an object, found [1]"),

@@ -79,7 +79,7 @@ def parse(record: Record) -> Command | NotRun:
     """Return the command that a request becomes if it wins, or why it is refused."""
     for name, part in (("a key", record.key), ("a value", record.value)):
         if not part:
-            return NotRun(f"expected {name}, found {'null' if part is None else 'an empty one'}")
+            return NotRun(f"expected {name}, found {'null' if part is None else 'an empty text'}")
         if len(part) > MOST_BYTES:
             return NotRun(f"expected {name} of at most {MOST_BYTES} bytes, found {len(part)}")
     try:
