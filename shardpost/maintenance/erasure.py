@@ -155,9 +155,9 @@ def erase(
     """
     client = request.client
     result = ErasedClient(client, erased_id(client), dry_run, others(installation.kafka, client))
-    partitions = compacted_ledger(installation.kafka).partitions
+    shards = range(compacted_ledger(installation.kafka).partitions)
     with table_errors(), guards.run(installation, "erase_client", asks_owner=not dry_run):
-        _Erasure(installation, request, result, partitions).run()
+        _Erasure(installation, request, result, shards).run()
     if not dry_run and not result.postponed:
         step("decision")
         about, topic = result.name.encode(), installation.kafka.topic("decisions")
@@ -177,15 +177,11 @@ class _Erasure:
     """One erasure, behind the lock of freezes."""
 
     def __init__(
-        self,
-        installation: Installation,
-        request: ErasureRequest,
-        result: ErasedClient,
-        partitions: int,
+        self, installation: Installation, asked: ErasureRequest, result: ErasedClient, shards: range
     ) -> None:
-        self._installation, self._request, self._result = installation, request, result
-        self._shards = range(partitions)
-        self._known = email_erasure.find_in_ledger(installation.kafka, request.client)
+        self._installation, self._request, self._result = installation, asked, result
+        self._shards = shards
+        self._known = email_erasure.find_in_ledger(installation.kafka, asked.client)
         # A retry whose headers do not tell its origin makes a letter of its own topic.
         topic = installation.kafka.topic("clients")
         self._topics_of_letters = {topic, installation.settings.retry_rules.retry_topic(topic)}

@@ -199,11 +199,6 @@ class Plan:
     tables: Sequence[TablePlan] = ()
 
     @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to remove."""
-        return not self.dropped and not any(table.files or table.entries for table in self.tables)
-
-    @property
     def errors(self) -> list[str]:
         """What could not be determined."""
         lines = (table.error and table.line() for table in self.tables)
@@ -219,7 +214,7 @@ class Plan:
                 "unknown": self.unknown,
             },
             "tables": [table.as_json() for table in self.tables],
-            "bytes": sum(table.size for table in self.tables),
+            "bytes": self.counts()["bytes"],
         }
 
     def counts(self) -> dict[str, int]:
@@ -244,5 +239,6 @@ class Plan:
         lines += [
             table.line() for table in self.tables if table.files or table.entries or table.error
         ]
-        size = in_bytes(sum(table.size for table in self.tables))
-        return [*lines, f"files: {'nothing to remove' if self.is_empty else size}"]
+        counts = self.counts()
+        size = in_bytes(counts["bytes"]) if any(counts.values()) else "nothing to remove"
+        return [*lines, f"files: {size}"]
