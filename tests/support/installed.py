@@ -4,11 +4,16 @@ from shardpost.installation import Installation
 from shardpost.settings import Settings
 
 _made: dict[str, Installation] = {}
+# Asked hundreds of times by one object; these are kept, so that no other gets its id.
+_known: dict[int, tuple[Settings, Installation]] = {}
 
 
 def installed(settings: Settings) -> Installation:
     """Return the installation by those settings."""
-    return _made.setdefault(repr(sorted(settings.environ().items())), Installation(settings))
+    if id(settings) not in _known:
+        variables = repr(sorted(settings.environ().items()))
+        _known[id(settings)] = settings, _made.setdefault(variables, Installation(settings))
+    return _known[id(settings)][1]
 
 
 def forget_admins() -> None:
