@@ -163,6 +163,8 @@ ALWAYS_COVERED = {
     "weeks in trouble",
     "lives of a broker",
     "whole systems",
+    "three brokers",
+    "stacks",
     "run requests in an Airflow",
 }
 QUICK_GROUPS = 2
