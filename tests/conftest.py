@@ -18,6 +18,7 @@ from shardpost.settings import Settings, load
 from shardpost.settings.loading import VARIABLES
 from shardpost.values.topic_names import TopicName
 from tests.support import airflow_environment, how_far
+from tests.support.formatted_data import format_once
 from tests.support.installed import installed
 from tests.support.object_store import ObjectStore, object_store
 from tests.support.scheduling import Scheduling, ordered
@@ -135,6 +136,13 @@ def stack_environ(tmp_path: Path) -> dict[str, str]:
     """Give variables of a stack of its own: a home of this test, free ports."""
     free = {f"{part}_port": daemons.choose_port() for part in ("kafka", "smtp", "airflow")}
     return environ(home=tmp_path / "home", **free)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _formatted_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        format_once(patch, tmp_path_factory.getbasetemp() / "formatted-data")
+        yield
 
 
 @pytest.fixture(scope="session")
