@@ -2,7 +2,8 @@
 
 The larger half of them begins with tests that wait most of the time, the others with Spark's, which
 compute: so no core waits. In a quick run these alone take Spark's: a session takes a minute of a
-core until it is warm. Tests that share an Airflow, a cluster or a world stay in one process.
+core until it is warm. Tests that share an Airflow, a cluster or a world stay in one process. So do
+those of a file of tests/broker: each process would start the broker, stack or browser of the file.
 """
 
 from collections.abc import Sequence
@@ -21,13 +22,9 @@ TOGETHER = (
     "tests/e2e/",
     "tests/cluster/",
     "tests/dags/",
-    *(
-        f"tests/broker/test_{name}.py"
-        for name in ("documented_consumer", "doctor", "kafka_security", "lag", "three_brokers")
-    ),
     "tests/spark/test_corrections.py",
 )
-SPARK = "tests/spark/"
+SPARK, BROKER = "tests/spark/", "tests/broker/"
 # It has a stack of its own.
 ALONE = "tests/e2e/test_demo.py"
 
@@ -109,5 +106,7 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         """Return the name of a test's group; a group is never split."""
+        if nodeid.startswith(BROKER):
+            return nodeid.partition("::")[0]
         shared = [tier for tier in TOGETHER if nodeid.startswith(tier)]
         return shared[0] if shared and not nodeid.startswith(ALONE) else nodeid
