@@ -18,6 +18,9 @@ from tests.support.job_process import is_met_within
 
 SECONDS = 1200  # of a test; the first one starts the stack
 DEADLINE_SECONDS = 300
+# By default all files are parsed twice a minute. Airflow waits for events of an asset from the
+# second time on.
+SELDOM_PARSED = "[dag_processor]\nmin_file_process_interval = 90\n"
 SERVER_ERROR, CONFLICT, TRIES = 500, 409, 4
 
 
@@ -51,6 +54,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     passed = (datetime.now(UTC) - timedelta(minutes=5)).minute
     hourly = dict.fromkeys(("compact_schedule", "sweep_schedule"), f"{passed} * * * *")
     command = CommandLine(environ(home=home, partitions=up_to(4, 2), **hourly, **free))
+    (command.settings.folder("airflow") / "airflow.cfg").write_text(SELDOM_PARSED)
     try:
         command("up")
         yield command
