@@ -44,6 +44,7 @@ from shardpost.orchestration.tasks import (
     DEFAULTS,
     HOLDERS,
     MEANT,
+    NO_BACKFILL,
     flag_param,
     params_of,
     require_known,
@@ -79,6 +80,7 @@ def compaction_request(context: Context) -> CompactionRequest:
     description="Topics of positions, clients and exchanges → Delta tables → share-holders",
     schedule=CronTriggerTimetable(SCHEDULE, timezone="UTC"),
     catchup=False,
+    allowed_run_types=NO_BACKFILL,
     max_active_runs=2 if FOLLOWS else 1,  # the next one begins beside the one that follows
     default_args=DEFAULTS,
     params=PARAMS,

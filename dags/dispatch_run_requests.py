@@ -29,7 +29,7 @@ from airflow.sdk import (
 from run_request_watch import RunRequestWatch
 
 from shardpost.orchestration.connections import task_installation
-from shardpost.orchestration.tasks import DEFAULTS, task_errors
+from shardpost.orchestration.tasks import DEFAULTS, NO_BACKFILL, task_errors
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +59,7 @@ def dispatch() -> dict[str, Any]:
         timetable=CronTriggerTimetable("*/5 * * * *", timezone="UTC"), assets=[REQUESTS]
     ),
     catchup=False,
+    allowed_run_types=NO_BACKFILL,
     max_active_runs=1,
     default_args=DEFAULTS | {"retry_delay": timedelta(seconds=10)},  # a person may be waiting
     tags=["run requests"],

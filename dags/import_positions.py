@@ -28,7 +28,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from shardpost.commands.positions import import_command
 from shardpost.errors import UsageError
 from shardpost.orchestration.spark_job import SparkJob
-from shardpost.orchestration.tasks import DEFAULTS, params_of, task_errors, text_param
+from shardpost.orchestration.tasks import DEFAULTS, NO_BACKFILL, params_of, task_errors, text_param
 from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
 from shardpost.position_import.model.plan import notes, summary
 from shardpost.position_import.model.source import ImportRequest
@@ -81,6 +81,7 @@ def report(result: dict[str, Any]) -> None:
     description="A full list of positions, from files or a database → the difference → positions",
     schedule=None,
     catchup=False,
+    allowed_run_types=NO_BACKFILL,
     max_active_runs=1,
     default_args=DEFAULTS,
     params=PARAMS,

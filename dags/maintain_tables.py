@@ -26,7 +26,13 @@ from airflow.sdk import CronTriggerTimetable, dag, get_current_context, task
 
 from shardpost.commands.tables import maintain_command
 from shardpost.orchestration.connections import task_installation
-from shardpost.orchestration.tasks import DEFAULTS, alert_of_attention, params_of, task_errors
+from shardpost.orchestration.tasks import (
+    DEFAULTS,
+    NO_BACKFILL,
+    alert_of_attention,
+    params_of,
+    task_errors,
+)
 from shardpost.settings import one
 
 log = logging.getLogger(__name__)
@@ -55,6 +61,7 @@ def maintain(**context: Any) -> dict[str, Any]:
     description="Remove expired snapshots and unneeded files",
     schedule=CronTriggerTimetable(one("maintain_schedule"), timezone="UTC"),
     catchup=False,
+    allowed_run_types=NO_BACKFILL,
     max_active_runs=1,
     default_args=DEFAULTS,
     params=params_of(maintain_command, ["dry_run"]),

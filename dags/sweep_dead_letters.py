@@ -26,7 +26,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, for_a_person
 from shardpost.orchestration.spark_job import SparkJob
-from shardpost.orchestration.tasks import DEFAULTS, alert_of_attention, task_errors
+from shardpost.orchestration.tasks import DEFAULTS, NO_BACKFILL, alert_of_attention, task_errors
 from shardpost.settings import one
 
 
@@ -44,6 +44,7 @@ def report(result: dict[str, Any]) -> None:
     description="dead-letters → retries and parking-lot, with backoff; the table dead_letters",
     schedule=CronTriggerTimetable(one("sweep_schedule"), timezone="UTC"),
     catchup=False,
+    allowed_run_types=NO_BACKFILL,
     max_active_runs=1,
     default_args=DEFAULTS,
     tags=["dead letters", "spark"],

@@ -22,7 +22,7 @@ from typing import Any
 from airflow.sdk import CronTriggerTimetable, dag, task
 
 from shardpost.orchestration.connections import task_installation
-from shardpost.orchestration.tasks import DEFAULTS, task_errors
+from shardpost.orchestration.tasks import DEFAULTS, NO_BACKFILL, task_errors
 from shardpost.settings import one
 
 log = logging.getLogger(__name__)
@@ -54,6 +54,7 @@ def watch() -> dict[str, Any]:
     description="Measure everything, store it, and alert people",
     schedule=CronTriggerTimetable(one("watch_schedule"), timezone="UTC"),
     catchup=False,
+    allowed_run_types=NO_BACKFILL,
     max_active_runs=1,
     default_args=DEFAULTS,
     tags=["kafka"],

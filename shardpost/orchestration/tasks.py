@@ -174,6 +174,16 @@ def _installation_of_callback() -> Installation:
 # Updated by compact_positions, read by weekly_email.
 HOLDERS = Asset("share_holders")
 
+# The runs of a DAG whose runs act as of now: a backfill would do the same thing many times. By
+# their names: the SDK does not export Airflow's enum of them.
+NO_BACKFILL: Any = (
+    "scheduled",
+    "manual",
+    "operator_triggered",
+    "asset_triggered",
+    "asset_materialization",
+)
+
 # default_args of every DAG.
 DEFAULTS: dict[str, Any] = {
     "owner": "shardpost",

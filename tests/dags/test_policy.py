@@ -6,10 +6,12 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
+from airflow.sdk.api.datamodels._generated import DagRunType
 from airflow.serialization.serialized_objects import DagSerialization
 
 from shardpost.checkout import CHECKOUT
@@ -35,6 +37,12 @@ def test_a_dag_says_what_it_is_and_runs_once_at_a_time(dag: DAG) -> None:
     assert len((dag.doc_md or "").splitlines()) > 3
     assert dag.tags
     assert (dag.catchup, dag.max_active_runs) == (False, 1)
+
+
+def test_only_weeks_are_backfilled(dag: DAG) -> None:
+    allowed: Any = dag.allowed_run_types
+    assert (allowed is None) == (dag.dag_id == "weekly_email")
+    assert allowed is None or {*DagRunType} - {*allowed} == {DagRunType.BACKFILL}
 
 
 def test_every_param_has_a_title_and_a_description_and_a_default(dag: DAG) -> None:
