@@ -8,18 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
-
-import pyarrow as pa
-from deltalake import DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from shardpost.checkout import home_folder
 from shardpost.delta import object_store
-from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.object_store import Address, Objects
 from shardpost.delta.table import Table
 from shardpost.errors import UsageError
+
+if TYPE_CHECKING:  # files of DAGs import this module, and open no table when they are parsed
+    from deltalake import DeltaTable
 
 Opened = TypeVar("Opened")
 
@@ -125,14 +123,16 @@ def path_of(tables: Tables, table: Table) -> str:
     return f"{tables.root}/{table.path}"
 
 
-def opened(tables: Tables, table: Table, version: int | None = None) -> DeltaTable:
+def opened(tables: Tables, table: Table, version: int | None = None) -> "DeltaTable":
     """Open a table with deltalake, at a version or the newest; raises deltalake's errors.
 
     Who changes a table opens its newest version; who asks for a version only reads it.
     """
+    from deltalake import DeltaTable
+
     path = path_of(tables, table)
 
-    def make() -> DeltaTable:
+    def make() -> "DeltaTable":
         return DeltaTable(path, version=version, storage_options=storage_options(tables))
 
     return make() if version is None else tables.version(path, version, make)
@@ -147,7 +147,7 @@ class TableFormError(UsageError):
     """The tables were made by another release, which this one cannot read."""
 
 
-def open_table(tables: Tables, table: Table, version: int | None = None) -> DeltaTable:
+def open_table(tables: Tables, table: Table, version: int | None = None) -> "DeltaTable":
     """Open a table; TableFormError if it does not have the form of this release."""
     found = opened(tables, table, version)
     form = int(found.metadata().configuration.get(FORM_PROPERTY, 0))
@@ -168,6 +168,8 @@ def open_table(tables: Tables, table: Table, version: int | None = None) -> Delt
 
 def exists(tables: Tables, table: Table) -> bool:
     """Tell whether a table exists."""
+    from deltalake import DeltaTable
+
     return DeltaTable.is_deltatable(path_of(tables, table), storage_options(tables))
 
 
@@ -206,6 +208,11 @@ PROPERTIES = {
 
 def create(tables: Tables, table: Table, keep_days: int) -> None:
     """Create a table, empty, unless it exists; its old versions are kept for that many days."""
+    from deltalake import DeltaTable, Schema
+    from deltalake.exceptions import CommitFailedError
+
+    from shardpost.delta.arrow_schema import arrow_schema
+
     prepare(tables)
     days = {"delta.logRetentionDuration": f"interval {keep_days} days"}
     try:
@@ -222,12 +229,16 @@ def create(tables: Tables, table: Table, keep_days: int) -> None:
             raise
 
 
-def writable(tables: Tables, table: Table, keep_days: int = 1) -> DeltaTable:
+def writable(tables: Tables, table: Table, keep_days: int = 1) -> "DeltaTable":
     """Return the newest version of a table, for writing; create the table if it is missing.
 
     By default nobody asks for an old version of it. A column that an earlier release did not have
     is added: in its rows it is null.
     """
+    from deltalake import Schema
+
+    from shardpost.delta.arrow_schema import arrow_schema
+
     if not exists(tables, table):
         create(tables, table, keep_days)
     found = open_table(tables, table)
@@ -258,8 +269,10 @@ class RowFile:
     highest: int
 
 
-def row_files(table: DeltaTable, key: str | None = None) -> list[RowFile]:
+def row_files(table: "DeltaTable", key: str | None = None) -> list[RowFile]:
     """Return the files of an opened table, with the bounds of a column of numbers."""
+    import pyarrow as pa
+
     actions = table.get_add_actions(flatten=True)
     names, count = set(actions.schema.names), actions.num_rows
 
@@ -280,7 +293,7 @@ def sizes(tables: Tables, table: Table, version: int | None) -> dict[str, int]:
     return sizes_of(opened(tables, table, version))
 
 
-def sizes_of(table: DeltaTable) -> dict[str, int]:
+def sizes_of(table: "DeltaTable") -> dict[str, int]:
     """Return {path within the table: bytes} of the files of an opened table."""
     return {file.path: file.size for file in row_files(table)}
 
@@ -300,6 +313,7 @@ def files_before(
     tables: Tables, table: Table, version: int, column: str, at: datetime
 ) -> dict[str, int]:
     """Return {path: bytes} of the files that may have a time before that one, by statistics."""
+    import pyarrow as pa
     import pyarrow.compute as pc  # takes long, and few need it
 
     found = opened(tables, table, version)
