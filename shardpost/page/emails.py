@@ -13,7 +13,7 @@ from shardpost.errors import ShardpostError, UsageError
 from shardpost.instants import parse_instant
 from shardpost.page.access import EMAILS, sees
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, bars_of, page_of
-from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Required
+from shardpost.page.request import LISTEN_SECONDS, CurrentRequest, PageNumber, PageRequest, Required
 from shardpost.weekly_email.delivery_status import ListedClient, WeekStatus
 from shardpost.weekly_email.kept_statuses import Kept
 from shardpost.weekly_email.limits import MailLimits, totals, why_too_late
@@ -31,6 +31,7 @@ from shardpost.weekly_email.week_status import (
     known_weeks,
     pace_of,
     state_document,
+    states_of_client,
     week_document,
 )
 
@@ -184,6 +185,7 @@ def clients(
     week: Required,
     state: str = "open",
     reason: str = "",
+    client: str = "",
     page: PageNumber = 1,
 ) -> Response:
     """Show who is in a state; of the unknown, with what a person can decide."""
@@ -197,7 +199,7 @@ def clients(
     if visit.request.query_params.get("format") == "json":
         listed = found.in_state(state)
         document = state_document(found.week, state, listed)
-    listing = _listed(visit, found, counted.shards, state, reason, page)
+    listing = _listed(visit, found, counted.shards, state, reason, client, page)
     return visit.answer(
         "emails_clients.html",
         document,
@@ -205,6 +207,7 @@ def clients(
         week=week,
         state=state,
         reason=reason,
+        client=client,
         states=STATES,
         counted_at=counted.read_at,
     )
@@ -216,15 +219,22 @@ def _listed(
     counted: Sequence[ShardStatus],
     state: str,
     reason: str,
+    client: str,
     page: int,
 ) -> Listing:
     """Return one page of who is in a state; only the shards that are on it are read."""
     columns = ("client", "shard", "reason")
-    empty = f"No client is in state {state}{' for that reason' if reason else ''}."
+    of_these = f"{' for that reason' if reason else ''}{' whose id begins so' if client else ''}"
+    empty = f"No client{of_these} is in state {state}."
     if found.closed is not None:
         return Listing(columns, (), found.closed.explanation)
-    if reason:
-        those = [one for one in found.in_state(state) if cause_of(one.reason, one.client) == reason]
+    if reason or client:
+        those = [
+            one
+            for one in found.in_state(state)
+            if one.client.startswith(client)
+            and (not reason or cause_of(one.reason, one.client) == reason)
+        ]
         return page_of([_client_row(visit, found, one) for one in those], columns, page, empty)
     total, shards, skipped = _shards_of_page(counted, state, page)
     those = [*found.in_state(state, shards)][skipped : skipped + ROWS_OF_A_PAGE]
@@ -249,3 +259,31 @@ def _shards_of_page(
 def _client_row(visit: PageRequest, found: WeekStatus, one: ListedClient) -> Sequence[Any]:
     url = visit.url("emails/mail", week=found.week, client=one.client)
     return (Link(one.client, url), one.shard, one.reason)
+
+
+# Weeks whose mail a client's page shows.
+MOST_OF_CLIENT = 10
+
+
+def weeks_of_client(visit: PageRequest, client: str) -> tuple[Listing, str | None]:
+    """Return a client's mail of each of the newest weeks; and why the states are unknown, if so."""
+    known = known_weeks(visit.installation.tables)[:MOST_OF_CLIENT]
+    states: Mapping[str, tuple[str, str | None]] = {}
+    names = [str(one.week) for one in known if one.closed is None]
+    why = visit.installation.kafka.why_nobody_listens(LISTEN_SECONDS) if names else None
+    try:
+        states = states_of_client(visit.installation, client, names) if names and not why else {}
+    except ShardpostError as error:
+        why = str(error)
+    problem = f"The states of these weeks are unknown: {why}" if why else None
+    none = None if problem else "not mailed"
+    rows = [
+        (
+            Link(week, visit.url("emails/week", week=week)),
+            *(("closed", None) if one.closed else states.get(week, (none, None))),
+            Link("show the mail", visit.url("emails/mail", week=week, client=client)),
+        )
+        for one in known
+        for week in (str(one.week),)
+    ]
+    return Listing(("week", "state", "reason", "mail"), rows, "No week was mailed yet."), problem

@@ -25,6 +25,7 @@ from shardpost.holders.position_history import (
 from shardpost.kafka.partitioning import partition_of
 from shardpost.page import access
 from shardpost.page.access import EMAILS, POSITIONS, sees
+from shardpost.page.emails import weeks_of_client
 from shardpost.page.record_outcomes import letter_link, record_link
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, bars_of, chart_of, page_of
 from shardpost.page.request import (
@@ -213,6 +214,8 @@ def client(
         rows = [_step(visit, one) for one in {one.position: one for one in changes}.values()]
         timeline = Listing(STEPS, rows, NO_CHANGE, total=len(ever), number=page)
     rejected = rejected_of(installation, at, replayed)
+    why = None if held else queries.why_no_holder(installation.tables, at, client)
+    weeks, problem = weeks_of_client(visit, client) if _sees_contacts(visit) else (None, None)
     return visit.answer(
         "holders_client.html",
         {"holders": held, "explain": [one for one in changes if one.change != Change.AMENDED]},
@@ -222,16 +225,18 @@ def client(
         sees_contacts=_sees_contacts(visit),
         held=len(positions),
         positions=Listing(
-            ("position", "amount", "ticker", "exchange"),
-            [(_position(visit, one), *_values(terms.get(one))) for one in shown],
+            ("position", "amount", "ticker", "exchange", "country of exchange"),
+            [(_position(visit, one), *_values(terms.get(one)), at.country) for one in shown],
         ),
         shard=partition_of(client, at.shards),
         ever=len(ever),
-        last_week=str(IsoWeek.last_ended(visit.now)),
+        current_week=str(IsoWeek.of(visit.now)),
+        weeks=weeks,
+        weeks_problem=problem,
         topic=installation.topic,
         indented=indented,
         is_whole=is_whole,
-        why=None if held else queries.why_no_holder(installation.tables, at, client),
+        why=why,
         rejected=Listing(STEPS, [_step(visit, one, one) for one in rejected]),
         snapshot=at,
         asked={"client": client, "as_of": as_of, "snapshot": snapshot},

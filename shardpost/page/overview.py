@@ -22,7 +22,7 @@ from shardpost.locks.refused_runs import Refusal, refusals
 from shardpost.page.access import KAFKA, sees
 from shardpost.page.alerts import firing, needs_a_person, place_of, title_of
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing
-from shardpost.page.request import CurrentRequest, PageRequest
+from shardpost.page.request import LISTEN_SECONDS, CurrentRequest, PageRequest
 from shardpost.page.topics import time_to_loss
 from shardpost.topics.model.finding import Severity
 from shardpost.values.schedules import longest_pause
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 router = APIRouter(dependencies=[sees(KAFKA)])
 NEEDS = ("severity", "what", "found", "since", "see")
 ALL_WELL = "Nothing needs a person."
-LISTEN_SECONDS = 0.2
 T = TypeVar("T")
 
 

@@ -31,6 +31,8 @@ from shardpost.wording import json_text
 
 # Who waits for a page waits no longer for Kafka, nor for what others are doing.
 MOST_SECONDS = 5.0
+# Nor, where a page is useful without Kafka, for a broker that does not listen.
+LISTEN_SECONDS = 0.2
 MAX_OFFSET = 2**63 - 1
 
 

@@ -114,6 +114,19 @@ def listed(
     return database.execute(sql, (str(week), state)).fetchall()
 
 
+def states_of(
+    database: Connection, client: str, weeks: Collection[str]
+) -> dict[str, tuple[str, str | None]]:
+    """Return {week: (state, reason)} of one client in those weeks of which the ledger has it."""
+    within = ", ".join("?" * len(weeks))
+    sql = (
+        "SELECT week, coalesce(state, 'open'), reason FROM clients"  # noqa: S608 - only ?
+        f" WHERE week IN ({within}) AND (client, is_erased) IN (VALUES (?, 0), (?, 1))"
+    )
+    found = database.execute(sql, (*weeks, ledger_id(client), erased_id(client)))
+    return {week: (state, reason) for week, state, reason in found}
+
+
 def sent_since(database: Connection, week: object, at: int) -> tuple[int, int | None, int | None]:
     """Return how many were mailed since a record time (ms), and the bounds of all records since."""
     sql = "SELECT count(*) FILTER (WHERE state = 'sent'), min(at), max(at) FROM clients"

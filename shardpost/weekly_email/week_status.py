@@ -4,7 +4,7 @@ The command `emails` prints them, and the page shows them.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from sqlite3 import Connection
@@ -25,7 +25,7 @@ from shardpost.weekly_email.delivery_status import (
     find_late,
 )
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_projection import ask_shards, sent_since
+from shardpost.weekly_email.ledger_projection import ask_shards, sent_since, states_of
 from shardpost.weekly_email.ledger_topic import ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
@@ -105,6 +105,16 @@ def rows_of(found: WeekStatus, client: str) -> list[dict[str, Any]]:
     shard = partition_of(client, found.partitions)
     start = found.state.first_offsets(found.partitions).get(shard)
     return ShardLedger(found.installation.kafka, found.week, shard).rows_of(client, start=start)
+
+
+def states_of_client(
+    installation: Installation, client: str, weeks: Collection[str]
+) -> dict[str, tuple[str, str | None]]:
+    """Return {week: (state, reason)} of a client, by the projection of its shard alone."""
+    topic = installation.kafka.topic("weekly-emails")
+    shard = partition_of(client, partition_counts(installation.kafka, [topic])[topic])
+    found = ask_shards(installation, [shard], lambda _, ledger: states_of(ledger, client, weeks))
+    return found[0]
 
 
 def rows_of_begun(

@@ -107,7 +107,7 @@ def test_a_page_behind_the_last_one_says_which_that_is(page: PageClient) -> None
 
 
 def test_who_holds_nothing_is_told_as_the_command_tells_it(page: PageClient) -> None:
-    assert "It holds none." in page.get("holders/client", client="client2")
+    assert "No position counts." in page.get("holders/client", client="client2")
     unknown = "client nobody is unknown to snapshot 2: no record of it or its positions"
     assert unknown in page.get("holders/client", client="nobody")
     assert "position zzz is unknown to snapshot 2" in page.get("holders/position", position="zzz")

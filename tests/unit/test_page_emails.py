@@ -12,6 +12,7 @@ from typing import Any
 import playwright
 import pytest
 
+from shardpost.page import holders
 from shardpost.page.rendering import FOLDER
 from shardpost.settings import Settings
 from shardpost.weekly_email import kept_statuses
@@ -19,6 +20,7 @@ from shardpost.weekly_email.kept_statuses import KeptStatuses, Totals
 from shardpost.weekly_email.ledger_projection import last_offsets
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
+from tests.support.histories import Batch, country_of, put, write
 from tests.support.job_process import wait_for
 from tests.support.page_client import PageClient, page_client
 from tests.support.written_weeks import begin, freeze, record
@@ -47,6 +49,23 @@ def page(mailed: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageClie
     monkeypatch.setattr(kept_statuses, "WAIT_SECONDS", 60)
     with page_client(mailed, monkeypatch) as client:
         yield client
+
+
+def test_a_client_has_its_mails_of_the_newest_weeks_and_is_listed_by_the_start_of_its_id(
+    page: PageClient, mailed: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holders, "_contacts", lambda *_: {})  # of which there is no table
+    positions = [put(str(n), f"c{n}", "NASDAQ") for n in range(3)]
+    write(mailed, [Batch(positions, [country_of("NASDAQ", "US")])])
+    begin(mailed, NEXT, NEXT.end)
+    for client, states in {"c0": ("sent", "not mailed"), "c1": ("unknown", "not mailed")}.items():
+        shown = page.get("holders/client", client=client).partition('id="emails"')[2]
+        states_shown = re.findall(r'data-label="state"><span class="tag \w*">([^<]+)', shown)
+        assert tuple(reversed(states_shown)) == states
+        assert f"emails/mail?week={WEEK}&client={client}" in shown
+    by_id = {"week": WEEK, "state": "sent"}
+    assert len(page.csv("emails/clients", **by_id, client="c")) == 2
+    assert "whose id begins so" in page.get("emails/clients", **by_id, client="c1")
 
 
 def break_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +166,7 @@ def test_of_weeks_that_cannot_be_read_the_oldest_time_is_shown(
 
 def test_a_page_that_is_loaded_again_ticks_no_other_row(page: PageClient) -> None:
     shown = page.get("emails/clients", week=WEEK, state="unknown")
-    [box] = [line for line in shown.splitlines() if 'name="client"' in line]
+    [box] = [line for line in shown.splitlines() if 'type="checkbox" name="client"' in line]
     assert 'autocomplete="off">' in box.partition("</td>")[0]
 
 
