@@ -1,6 +1,6 @@
 """Who holds what, and which records added or removed it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.holders.position_history import (
     MOST_RECORDS,
+    MOST_REJECTED,
     PositionHistory,
     explanation_of,
     position_history,
@@ -26,7 +27,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.page import access
 from shardpost.page.access import EMAILS, POSITIONS, sees
 from shardpost.page.emails import weeks_of_client
-from shardpost.page.record_outcomes import letter_link, record_link
+from shardpost.page.record_outcomes import letter_link, record_link, states_of_letters
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, bars_of, chart_of, page_of
 from shardpost.page.request import (
     CurrentRequest,
@@ -214,6 +215,7 @@ def client(
         rows = [_step(visit, one) for one in {one.position: one for one in changes}.values()]
         timeline = Listing(STEPS, rows, NO_CHANGE, total=len(ever), number=page)
     rejected = rejected_of(installation, at, replayed)
+    letters = _letter_states(visit, rejected)
     why = None if held else queries.why_no_holder(installation.tables, at, client)
     weeks, problem = weeks_of_client(visit, client) if _sees_contacts(visit) else (None, None)
     return visit.answer(
@@ -237,7 +239,7 @@ def client(
         indented=indented,
         is_whole=is_whole,
         why=why,
-        rejected=Listing(STEPS, [_step(visit, one, one) for one in rejected]),
+        rejected=Listing(STEPS, [_step(visit, one, one, letters) for one in rejected]),
         snapshot=at,
         asked={"client": client, "as_of": as_of, "snapshot": snapshot},
         notes_of=[queries.not_covered(at.as_known(visit.now), as_of), queries.pruned(at)],
@@ -255,10 +257,12 @@ def _step(
     visit: PageRequest,
     one: Transition | PositionRecord,
     record: PositionRecord | None = None,
+    letters: Mapping[str, str] | None = None,
 ) -> tuple[object, ...]:
     """Return the step of a change, or of a record that changed nothing.
 
-    `record` is the position's record in its place, if that is no exchange's.
+    `record` is the position's record in its place, if that is no exchange's; `letters` has the
+    states of letters.
     """
     letter, before = None, None
     own: PositionRecord | None
@@ -269,8 +273,9 @@ def _step(
         is_rejected, own = one.kind is RecordKind.REJECTED, one
         change, why = "rejected" if is_rejected else "no change", one.reason or ""
         if is_rejected and one.coordinates.topic == visit.installation.topic("positions"):
-            name = letter_id(one.coordinates, int(one.timestamp.timestamp() * 1000))
-            letter = letter_link(visit, name, "its letter")
+            name = _letter(one)
+            state = (letters or {}).get(name)
+            letter = letter_link(visit, name, f"its letter was {state}" if state else "its letter")
     return (
         one.timestamp,
         change,
@@ -280,6 +285,16 @@ def _step(
         *(before, why, record_link(visit, *one.coordinates), letter),
         json_text((record or one).as_json()),
     )
+
+
+def _letter(one: PositionRecord) -> str:
+    """Return the id of the letter of a rejected record."""
+    return letter_id(one.coordinates, int(one.timestamp.timestamp() * 1000))
+
+
+def _letter_states(visit: PageRequest, records: Iterable[PositionRecord]) -> dict[str, str]:
+    rejected = [_letter(one) for one in records if one.kind is RecordKind.REJECTED]
+    return states_of_letters(visit, rejected[:MOST_REJECTED])
 
 
 def _values(terms: Mapping[str, Any] | None) -> tuple[str | None, ...]:
@@ -338,4 +353,5 @@ def _steps(visit: PageRequest, found: PositionHistory) -> list[tuple[object, ...
     own: list[Transition | PositionRecord] = [*found.replay.changes]
     own += [one for at, one in records.items() if at not in changed]
     newest = sorted(own, key=lambda one: one.timestamp)[::-1]
-    return [_step(visit, one, records.get(one.coordinates)) for one in newest]
+    letters = _letter_states(visit, found.records)
+    return [_step(visit, one, records.get(one.coordinates), letters) for one in newest]

@@ -1,6 +1,6 @@
 """Outcomes of records in our topics, each in a few words, with a link to details."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -19,7 +19,7 @@ from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.records import Record, header_bytes
 from shardpost.page import access
 from shardpost.page.rendering import Link
-from shardpost.page.request import PageRequest
+from shardpost.page.request import LISTEN_SECONDS, PageRequest
 from shardpost.page.value_layout import key_text
 from shardpost.values.topic_names import TopicName
 from shardpost.weekly_email.model.ledger import WEEK_BYTES, closed_key, decode
@@ -164,20 +164,20 @@ def _of_inputs(
     origin: TopicName | None = None,
 ) -> Outcomes:
     snapshot = snapshots.current(visit.installation.tables)
-    fates = fates_of(
-        visit.installation,
-        snapshot,
-        origin or topic.kind,
-        [record.coordinates for record in records],
-    )
-    by_place = {record.coordinates: record for record in records}
-    return {at: _of_fate(visit, fate, by_place[at]) for at, fate in fates.items()}
+    kind, by_place = origin or topic.kind, {record.coordinates: record for record in records}
+    fates = fates_of(visit.installation, snapshot, kind, [*by_place])
+    is_position = kind == "positions"
+    return {
+        at: _of_fate(visit, fate, by_place[at], is_position=is_position)
+        for at, fate in fates.items()
+    }
 
 
-def _of_fate(visit: PageRequest, fate: Fate, record: Record) -> RecordOutcome:
+def _of_fate(visit: PageRequest, fate: Fate, record: Record, *, is_position: bool) -> RecordOutcome:
     match fate.kind:
         case FateKind.TAKEN:
-            return RecordOutcome(str(fate), None, "good", IN_EFFECT)
+            closes = "; it closes the position" if is_position and record.value is None else ""
+            return RecordOutcome(f"{fate}{closes}", None, "good", IN_EFFECT)
         case FateKind.REJECTED:
             letter = letter_id(record.coordinates, record.timestamp)
             return RecordOutcome(
@@ -193,6 +193,19 @@ def _of_fate(visit: PageRequest, fate: Fate, record: Record) -> RecordOutcome:
 def letter_link(visit: PageRequest, letter: str, text: str | None = None) -> Link:
     """Return a link to a letter's own page, with its id if with no other text."""
     return Link(text or letter, visit.url("letters/letter", id=letter))
+
+
+def states_of_letters(visit: PageRequest, names: Collection[str]) -> dict[str, str]:
+    """Return {letter: its state} as far as they are at hand, and the user may see letters."""
+    if not names or not access.is_allowed(visit.user, access.LETTERS, "GET"):
+        return {}
+    if visit.installation.kafka.why_nobody_listens(LISTEN_SECONDS):
+        return {}
+    try:
+        found = letters_named(visit.installation, names)
+    except ShardpostError:
+        return {}
+    return {name: str(step.state) for name, step in found.items()}
 
 
 def _of_letters(visit: PageRequest, topic: OwnTopic, records: Sequence[Record]) -> Outcomes:

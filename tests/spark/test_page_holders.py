@@ -108,7 +108,7 @@ def test_a_page_behind_the_last_one_says_which_that_is(page: PageClient) -> None
 
 def test_who_holds_nothing_is_told_as_the_command_tells_it(page: PageClient) -> None:
     assert "No position counts." in page.get("holders/client", client="client2")
-    unknown = "client nobody is unknown to snapshot 2: no record of it or its positions"
+    unknown = "Client nobody is unknown to snapshot 2: no record of it or its positions"
     assert unknown in page.get("holders/client", client="nobody")
     assert "position zzz is unknown to snapshot 2" in page.get("holders/position", position="zzz")
     assert "client: expected at least 1 character" in page.get("holders/client", 400, client="")
@@ -116,7 +116,11 @@ def test_who_holds_nothing_is_told_as_the_command_tells_it(page: PageClient) -> 
 
 def test_a_position_has_its_holder_the_reason_and_all_its_records(page: PageClient) -> None:
     found = page.json("holders/position", position="1")
-    assert (found["client"], found["counts"], found["why"]) == (None, False, "it is closed")
+    assert (found["client"], found["counts"], found["why"]) == (
+        None,
+        False,
+        "the position is closed",
+    )
     assert [record["kind"] for record in found["records"]] == ["tombstone", "rejected", "upsert"]
     assert "expected" in found["records"][1]["reason"]
     assert [(one["client"], one["change"]) for one in found["changes"]] == [

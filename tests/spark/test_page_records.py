@@ -83,7 +83,9 @@ def test_records_of_positions_are_told_what_became_of_them(
 
     assert found[sent["first"]] == f"read in snapshot 1, superseded by {at('second')}"
     assert found[sent["second"]] == f"read in snapshot 1, superseded by {at('closing')}"
-    assert found[sent["closing"]] == "in effect since snapshot 2: the latest record of its key"
+    assert found[sent["closing"]] == (
+        "in effect since snapshot 2: the latest record of its key; it closes the position"
+    )
     assert found[sent["bad"]].startswith("rejected in snapshot 1: ")
     by = "`shardpost compact`, or the DAG compact_positions"
     assert found[sent["unread"]] == f"not read yet: the next compaction reads it ({by})"
@@ -219,7 +221,7 @@ def test_a_record_has_its_own_page_and_its_value_as_a_file(
     assert "ff 00" in page.get("records/record", **place)
     partition, offset = sent["closing"]
     closing = page.get("records/record", **{**place, "partition": partition, "offset": offset})
-    assert "does not count</span> it is closed" in closing
+    assert "does not count</span> the position is closed" in closing
     beyond = page.get("records/record", **{**place, "offset": 10**6})
     assert "there is no" in beyond
     assert "is out of range" in page.get("records", **{**place, "offset": 10**6})

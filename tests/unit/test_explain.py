@@ -124,7 +124,8 @@ def test_what_is_explained_of_a_past_snapshot_is_of_a_later_one_too(batches: lis
 OPENED, MOVED = put("1", "client1", "NASDAQ", 1), put("1", "client2", "NASDAQ", 7)
 IN_US = "exchange NASDAQ is in US"
 PUT = ("1", "put", "positions@0", IN_US)
-TOOK = ("1", "took", "positions@1", "it is closed")
+MOVED_ON, CLOSED = "the position moved to client2", "the position is closed"
+TOOK = ("1", "took", "positions@1", CLOSED)
 GONE = "the topic no longer held this record: compact --reconcile closed it"
 
 
@@ -157,6 +158,11 @@ GONE = "the topic no longer held this record: compact --reconcile closed it"
                 ("10", "not counted", "positions@0", "the country of exchange XX is not known"),
             ],
         ),
+        # Also if it has moved to somebody else since.
+        (
+            [Batch([put("1", "client1", "LON", 1), put("1", "client2", "LON", 2)], [GB])],
+            [("1", "not counted", "positions@1", f"exchange LON is in GB; {MOVED_ON}")],
+        ),
         # A correction of a rejected record puts, by its own coordinates; of two the later counts.
         (
             [Batch([reject("1", 1), retry(OPENED, 0)], [US])],
@@ -164,7 +170,10 @@ GONE = "the topic no longer held this record: compact --reconcile closed it"
         ),
         (
             [Batch([reject("1"), retry(OPENED, 0), retry(MOVED, 0)], [US])],
-            [("1", "put", "retries@1", IN_US), ("1", "took", "retries@2", "it is client2's")],
+            [
+                ("1", "put", "retries@1", IN_US),
+                ("1", "took", "retries@2", MOVED_ON),
+            ],
         ),
         # A correction of a good record changes nothing.
         ([Batch([OPENED], [US]), Batch([retry(MOVED, 0)])], [PUT]),
@@ -183,7 +192,7 @@ def test_what_put_and_took_is_named_with_its_reason(
 
 def test_a_position_that_moves_is_taken_from_one_client_and_put_to_the_other() -> None:
     batch = Batch([put("1", "client1", "NASDAQ", 1), put("1", "client2", "NASDAQ", 2)], [US])
-    assert explained("client1", batch)[1:] == [("1", "took", "positions@1", "it is client2's")]
+    assert explained("client1", batch)[1:] == [("1", "took", "positions@1", MOVED_ON)]
     assert explained("client2", batch) == [("1", "put", "positions@1", "exchange NASDAQ is in US")]
 
 
@@ -201,11 +210,16 @@ def test_a_correction_that_comes_too_late_has_no_effect() -> None:
     batch = Batch([reject("1", 1), opened, retry(late, origin=1)], [US])
     assert [row[2] for row in explained("client2", batch)] == ["positions@1"]
     assert explained("client1", batch) == [
-        ("1", "not counted", "positions@1", "it is client2's"),
+        ("1", "not counted", "positions@1", MOVED_ON),
         ("1", "no effect", "retries@2", "positions[0]@1 is newer and wins"),
     ]
     closed = Batch([reject("1", 1), close("1", 2), retry(late, origin=1)], [US])
-    assert explained("client1", closed)[0] == ("1", "not counted", "positions@1", "it is closed")
+    assert explained("client1", closed)[0] == (
+        "1",
+        "not counted",
+        "positions@1",
+        CLOSED,
+    )
     assert [row[1:3] for row in explained("client1", closed)[1:]] == [("no effect", "retries@2")]
 
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ from tests.support.histories import (
 from tests.support.installed import installed
 from tests.support.page_client import PageClient, page_client
 
+KAFKA = {"partitions": 2, "kafka_timeout": 1, "snapshot_days": 36_500}
 HOSTILE = "<b>O'Neil</b> 100%_\\"
 PEOPLE = {
     "c1": ("Ada Lovelace", "ada@engines.example"),
@@ -66,16 +66,13 @@ def contact_rows() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Settings:
-    settings = Settings(home=tmp_path, snapshot_days=36_500)
-    write(settings, [FIRST, SECOND])
-    last = snapshots.current(installed(settings).tables)
-    contacts = {
-        one.name: overwrite(settings, one, contact_rows()) for one in (CLIENTS, CLIENT_EVENTS)
-    }
+def world(at: Settings) -> Settings:
+    write(at, [FIRST, SECOND])
+    last = snapshots.current(installed(at).tables)
+    contacts = {one.name: overwrite(at, one, contact_rows()) for one in (CLIENTS, CLIENT_EVENTS)}
     made = replace(snapshot(last.number + 1, {**last.tables, **contacts}), folded=last.folded)
-    snapshots.commit(installed(settings).tables, made)
-    return settings
+    snapshots.commit(installed(at).tables, made)
+    return at
 
 
 @pytest.fixture

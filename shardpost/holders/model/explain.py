@@ -176,7 +176,7 @@ class Replay:
     @property
     def holder(self) -> str | None:
         """The client for whom the position counts."""
-        if self.latest is None or self._country() != self.country:
+        if self.latest is None or self._country(self.latest) != self.country:
             return None
         return self.latest.client
 
@@ -190,17 +190,25 @@ class Replay:
         if self.latest is None or self.latest.client is None:
             if self.latest and is_reconciled(self.latest.order):
                 return "the topic no longer held this record: compact --reconcile closed it"
-            return "it is closed"
+            return "the position is closed"
         if self.latest.client != client:
-            return f"it is {shown(self.latest.client)}'s"
-        country = self._country()
-        if country is None:
-            return f"the country of exchange {shown(self.latest.exchange or '')} is not known"
-        return f"exchange {shown(self.latest.exchange or '')} is in {country}"
+            return f"the position moved to {shown(self.latest.client)}"
+        return self._where(self.latest)
 
-    def _country(self) -> str | None:
-        exchange = self.latest and self.latest.exchange
-        known = self.exchanges.get(exchange) if exchange else None
+    def why_never(self, client: str, own: PositionRecord) -> str:
+        """Say why a position never counted for a client, of whom `own` is the last record."""
+        why = self.why(client)
+        is_abroad = own.client == client and self._country(own) != self.country
+        return f"{self._where(own)}; {why}" if is_abroad and self.owner != client else why
+
+    def _where(self, record: PositionRecord) -> str:
+        exchange, country = shown(record.exchange or ""), self._country(record)
+        if country is None:
+            return f"the country of exchange {exchange} is not known"
+        return f"exchange {exchange} is in {country}"
+
+    def _country(self, record: PositionRecord) -> str | None:
+        known = self.exchanges.get(record.exchange) if record.exchange else None
         return known.country if known else None
 
 
@@ -223,9 +231,10 @@ def explain(
         replay = Replay.of(own, theirs, country)
         changes = [t for t in replay.changes if t.client == client]
         if not changes:
-            latest, why = max(own, key=lambda record: record.order), replay.why(client)
+            latest = max(own, key=lambda record: record.order)
             given = [one for one in own if one.client == client] or own
             last = max(given, key=lambda record: record.order)
+            why = replay.why_never(client, last)
             changes = [_transition(client, last, Change.NOT_COUNTED, latest, why)]
         result += changes
         result += [  # corrections in the client's favour that came when a later record was known
