@@ -195,6 +195,7 @@ def add_to(app: FastAPI) -> None:
     app.add_exception_handler(ShardpostError, _not_to_be_had)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _not_understood)
+    app.add_exception_handler(Exception, _unexpected)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -220,3 +221,12 @@ async def _not_understood(request: Request, error: Exception) -> Response:
     problems = cast(RequestValidationError, error).errors()
     said = "; ".join(dict.fromkeys(map(misunderstanding, problems)))
     return await _refused(request, HTTPException(400, said))
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    """Say that it is an error of ours; the server raises it again, and logs its traceback."""
+    why = (
+        f"an unexpected error, {type(error).__name__}: the log of Airflow's API server has its"
+        " traceback; try again, and report it with that if it stays"
+    )
+    return await _refused(request, HTTPException(500, why))
