@@ -29,6 +29,7 @@ from shardpost.page.record_outcomes import (
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Listing
 from shardpost.page.request import CurrentRequest, Instant, Number, PageRequest, Text
 from shardpost.page.value_layout import IN_LIST
+from shardpost.values.topic_names import TopicName
 from shardpost.wording import counted
 
 router = APIRouter(prefix="/records", dependencies=[access.sees(access.POSITIONS)])
@@ -78,6 +79,12 @@ def records(
         shown = Shown(asked, None, {}, [str(error)])
     rows = [_row(visit, one) for one in shown.records]
     empty = "No records here: choose another offset or time, or all partitions."
+    is_whole = shown.page is not None and shown.page.is_whole
+    if key is not None and is_whole and offset is None and since is None and at is None:
+        read_there = f" in partition {partition}" if partition is not None else ""
+        empty = f"No record of {own.name}{read_there} has exactly this key."
+        if form := KEYS.get(own.kind):
+            empty += f" Keys there are {form}."
     return visit.answer(
         "records.html",
         shown,
@@ -94,6 +101,13 @@ def records(
     )
 
 
+# What the keys of a topic are, where that is not plain.
+KEYS: Mapping[TopicName, str] = {
+    **dict.fromkeys(("clients", "share-holders"), "ids of clients, such as `anna.abel`"),
+    "positions": "ids of positions, such as `P-1001`",
+    "exchanges": "codes of exchanges, such as `NYSE`",
+    "weekly-emails": "of a week and a client, such as `2026-W47/anna.abel`",
+}
 COLUMNS = ("partition", "offset", "time", "key", "value", "bytes", "outcome")
 
 
