@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from shardpost.checkout import PACKAGE
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.instants import parse_instant
 from shardpost.page.access import EMAILS, sees
@@ -83,6 +84,7 @@ def weeks(visit: CurrentRequest, page: PageNumber = 1) -> Response:
         week_to_send=str(IsoWeek.last_ended(visit.now)),
         current_week=str(IsoWeek.of(visit.now)),
         templates=visit.installation.settings.mail_templates,
+        shipped=PACKAGE / "weekly_email" / "templates",
     )
 
 

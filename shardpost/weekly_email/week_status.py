@@ -164,11 +164,11 @@ def _why_open(
         )
     why = found.why_open(client)
     if why is None:
-        no_member = f"{name} got no e-mail of {week}: it was not in that week's audience"
+        no_member = f"{name} got no e-mail of {week}: the client was not in that week's audience"
         if (nothing_known := unknown(client)) is not None:
             return f"{no_member}: {nothing_known}"
         return (
-            f"{no_member}, since it held no stock of SHARDPOST_COUNTRY as of"
+            f"{no_member}, since the client held no stock of SHARDPOST_COUNTRY as of"
             f" {audience.as_of:%Y-%m-%d %H:%M} UTC at snapshot {audience.snapshot}{more}"
         )
     said = reason if why == NOT_MAILED else f": {why}"

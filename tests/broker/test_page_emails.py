@@ -207,7 +207,12 @@ def test_many_unknown_deliveries_are_resolved_at_once_and_recorded(
     refused = page.send(listed, "emails/resolve", 400, **chosen)
     assert "expected at least one selected client" in refused
     both = [str(htmlsafe_json_dumps(client)) for client in ("c3", EVIL)]
-    assert page.get("emails/clients", week=week, state="unknown").count('type="checkbox" name="client"') == 2
+    assert (
+        page.get("emails/clients", week=week, state="unknown").count(
+            'type="checkbox" name="client"'
+        )
+        == 2
+    )
     lock = WeekState(installed(ready), week).locked([partition_of("c3", ready.partitions)])
     with lock:
         said = page.send(listed, "emails/resolve", 503, **chosen, client=both)

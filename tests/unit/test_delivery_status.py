@@ -204,7 +204,7 @@ def test_an_early_audience_is_as_of_the_weeks_end_once_that_is_over(at: Settings
 
 
 def test_one_client_of_an_early_week_is_open_or_was_not_in_its_audience(early: Settings) -> None:
-    stranger = f"got no e-mail of {GOES_ON}: it was not in that week's audience"
+    stranger = f"got no e-mail of {GOES_ON}: the client was not in that week's audience"
     for client, said in (
         ("c1", "c1 got the e-mail"),
         ("c3", "it is open: no contact"),
@@ -220,7 +220,7 @@ def test_one_client_of_an_early_week_is_open_or_was_not_in_its_audience(early: S
 def test_no_reason_is_claimed_for_a_client_that_no_record_names(early: Settings) -> None:
     freeze(early, ENDED, ["c2"], NOW)
     _, said = printed(print_client, found(early, ENDED), "c1")
-    assert "not in that week's audience, since it held no stock" in said
+    assert "not in that week's audience, since the client held no stock" in said
     _, said = printed(print_client, found(early, ENDED), "nobdy")
     assert "audience: client nobdy is unknown to snapshot 2: no record" in said
 
@@ -228,7 +228,7 @@ def test_no_reason_is_claimed_for_a_client_that_no_record_names(early: Settings)
 def test_one_client_of_a_frozen_week_is_open_or_was_not_in_its_audience(ended: Settings) -> None:
     assert "c8 has not received the e-mail" in printed(print_client, found(ended, ENDED), "c8")[1]
     _, said = printed(print_client, found(ended, ENDED), "nobody")
-    assert "it was not in that week's audience" in said
+    assert "the client was not in that week's audience" in said
     assert "`shardpost explain` shows" in said
 
 

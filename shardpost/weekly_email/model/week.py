@@ -90,7 +90,7 @@ class IsoWeek:
         if not early:
             raise ShardpostError(
                 f"week {self} has not ended: it ends {self.end:%Y-%m-%d} 00:00 UTC;"
-                " --early (in the form of Airflow: Early) mails it as of now"
+                " --early (in forms: Early) mails it as of now"
             )
         return now
 
