@@ -1,5 +1,6 @@
 """What is firing: since when, who was notified, its section of the runbook, its silence."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -7,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Form
 from fastapi.responses import Response
+from markupsafe import Markup, escape
 
 from shardpost.alerts.channels import channels, last_lines
 from shardpost.alerts.model.alert import (
@@ -22,8 +24,10 @@ from shardpost.delta.query import table_errors
 from shardpost.errors import NotFoundError, ShardpostError, UsageError, single_line
 from shardpost.instants import parse_duration
 from shardpost.page.access import KAFKA, acts, sees
+from shardpost.page.record_outcomes import with_links
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Reason
+from shardpost.wording import duration_text
 
 router = APIRouter(prefix="/alerts", dependencies=[sees(KAFKA)])
 COLUMNS = ("alert", "severity", "since", "ended", "last sent", "silenced until", "found")
@@ -45,10 +49,15 @@ TITLES = {
 }
 
 
+_READERS = ("time-to-loss", "data-lost")
+
+
 def title_of(condition: Condition) -> str:
     """Return what fires, in words."""
     rule = TITLES.get(condition.rule) or condition.rule.replace("-", " ").capitalize()
-    text = f"{rule}: {condition.subject}" if condition.subject else rule
+    of = " in ".join(_reader(condition.subject).values()) if condition.rule in _READERS else None
+    subject = of or condition.subject
+    text = f"{rule}: {subject}" if subject else rule
     return single_line(text, LONGEST_NAME)
 
 
@@ -93,6 +102,7 @@ def alerts(visit: CurrentRequest, page: PageNumber = 1) -> Response:
         cards=found[first : first + ROWS_OF_A_PAGE],
         title_of=title_of,
         place_of=place_of,
+        with_links=with_links,
         channels=[one.name for one in to],  # which have no secrets
         history=logged[: -ROWS_OF_A_PAGE - 1 : -1],
         history_problem=problem,
@@ -127,7 +137,7 @@ PLACES: dict[str, tuple[str, str, Callable[[str], dict[str, str]]]] = {
     "letters-overdue": (*_LETTERS, lambda _: {"state": "waiting"}),
     "letters-held": (*_LETTERS, lambda _: {"state": "waiting"}),
     **dict.fromkeys(_EMAILS, ("Weekly e-mails", "emails/week", lambda subject: {"week": subject})),
-    **dict.fromkeys(("time-to-loss", "data-lost"), ("Lag", "topics/lag", _reader)),
+    **dict.fromkeys(_READERS, ("Lag", "topics/lag", _reader)),
     "run-age": ("Run request", "runs/key", lambda subject: {"key": subject}),
     "snapshot-age": ("Snapshots", "tables/snapshots", lambda _: {}),
     "compaction-refused": ("Snapshots", "tables/snapshots", lambda _: {}),
@@ -165,8 +175,25 @@ def alert(visit: CurrentRequest, key: str) -> Response:
         is_event=found.condition.source == EVENT,
         is_silenced=found.is_silenced(visit.now),
         see=place_of(found.condition, visit),
-        section=visit.runbook_section(found.condition.rule),
+        section=_what_to_do(visit, found.condition),
+        with_links=with_links,
     )
+
+
+def _what_to_do(visit: PageRequest, condition: Condition) -> Markup:
+    """Return what our runbook says, with what is known here in the place of what stands for it."""
+    settings, section = visit.installation.settings, visit.runbook_section(condition.rule)
+    known = {"HOST:9092": visit.installation.kafka.bootstrap.partition(",")[0]}
+    if condition.rule in _READERS:
+        reader = _reader(condition.subject)
+        known |= {"--group G": f"--group {reader['group']}", "GROUP": reader["group"]}
+        known |= {
+            "TOPIC": reader["topic"],
+            "(12 hours)": f"({duration_text(settings.loss_warning)})",
+        }
+    found = re.compile("|".join(map(re.escape, known)))
+    filled = found.sub(lambda named: str(escape(known[named[0]])), section)
+    return Markup(filled)  # noqa: S704 - ours, and escaped
 
 
 Key = Annotated[str, Form()]

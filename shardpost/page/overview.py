@@ -21,6 +21,7 @@ from shardpost.holders.following import following
 from shardpost.locks.refused_runs import Refusal, refusals
 from shardpost.page.access import KAFKA, sees
 from shardpost.page.alerts import firing, needs_a_person, place_of, title_of
+from shardpost.page.record_outcomes import with_links
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing
 from shardpost.page.request import LISTEN_SECONDS, CurrentRequest, PageRequest
 from shardpost.page.topics import time_to_loss
@@ -108,6 +109,7 @@ def overview(visit: CurrentRequest) -> Response:
         Listing(NEEDS, rows, ALL_WELL, total=len(found)),
         needs=found[:ROWS_OF_A_PAGE],
         cards=cards,
+        with_links=with_links,
         silenced=silenced,
         is_new=known.snapshot is None and not known.problems,
         looked_at=known.looked_at,
@@ -154,7 +156,8 @@ def _needs(visit: PageRequest, known: Known) -> Iterator[Need]:
     if runs and conflicts:
         text = f"{counted(conflicts, 'request')} did not run: another payload was active"
         see = Link("Run requests", visit.url("runs"))
-        yield Need(Severity.DRIFT, "run request conflicts", text, runs.at, see)
+        title = "Run requests conflict"
+        yield Need(Severity.DRIFT, "run request conflicts", text, runs.at, see, title=title)
 
 
 def _of_kafka(visit: PageRequest) -> Iterator[Need]:

@@ -1,10 +1,12 @@
 """Outcomes of records in our topics, each in a few words, with a link to details."""
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
 from fastapi import HTTPException
+from markupsafe import Markup
 
 from shardpost.dead_letters import letter_topics
 from shardpost.dead_letters.letters_table import letters_named
@@ -12,13 +14,13 @@ from shardpost.dead_letters.model.letter_format import ID, OPEN, ORIGIN_TOPIC, h
 from shardpost.dead_letters.model.letter_history import step_of
 from shardpost.dead_letters.model.letters import letter_id
 from shardpost.delta import snapshots
-from shardpost.errors import ShardpostError, UsageError
+from shardpost.errors import ShardpostError, UsageError, harmless
 from shardpost.holders.record_fates import Fate, FateKind, fates_of
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.records import Record, header_bytes
 from shardpost.page import access
-from shardpost.page.rendering import Link
+from shardpost.page.rendering import LONGEST_CELL, Link, coded
 from shardpost.page.request import LISTEN_SECONDS, PageRequest
 from shardpost.page.value_layout import key_text
 from shardpost.values.topic_names import TopicName
@@ -124,6 +126,22 @@ def own_record_link(visit: PageRequest, topic: str, partition: int, offset: int,
     """Return the link to a record of a topic of ours."""
     at = {"partition": str(partition), "offset": str(offset)}
     return Link(text, visit.url("records/record", topic=topic, **at))
+
+
+_PLACE = re.compile(r"([a-zA-Z0-9._-]+)\[([0-9]{1,10})\]@([0-9]{1,19})")
+
+
+def with_links(visit: PageRequest, text: str) -> Markup:
+    """Return a text for a page: records of our topics lead to the records from there on."""
+    made, at, own = Markup(), 0, own_topics(visit.installation)
+    short = harmless(text)[:LONGEST_CELL]
+    for place in _PLACE.finditer(short):
+        if place[1] in own:
+            url = records_url(visit, place[1], int(place[2]), int(place[3]))
+            made += coded(short[at : place.start()])
+            made += Markup('<a href="{}">{}</a>').format(url, place[0])
+            at = place.end()
+    return made + coded(short[at:])
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,7 @@ def environment() -> Environment:
         "kind": _kind,
         "harmless": harmless,
         "shown": lambda text: text and shown(text),
-        "coded": _coded,
+        "coded": coded,
         "size": in_bytes,
     }
     return found
@@ -220,11 +220,13 @@ def environment() -> Environment:
 def runbook_html() -> Markup:
     """Return docs/runbook.md as HTML, with a heading of level 3 for each rule."""
     text = (CHECKOUT / "docs" / "runbook.md").read_text()
-    own = re.sub(r"\[([^]]*)\]\((?!#)[^)]*\)", r"\1", text)  # other documents are not here
+    # Other documents are not here: what only leads to one, in parentheses, goes with its link.
+    text = re.sub(r"\s*\(\[[^]]*\]\((?!#)[^)]*\)\)", "", text)
+    own = re.sub(r"\[([^]]*)\]\((?!#)[^)]*\)", r"\1", text)
     return Markup(markdown(own, extensions=["tables", "toc"]))  # noqa: S704 - it is ours
 
 
-def _coded(text: str) -> Markup:
+def coded(text: str) -> Markup:
     """Return a text as HTML, in which what stands between backticks is code."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
 

@@ -66,8 +66,7 @@ def test_a_record_is_lost_when_its_own_time_and_the_retention_are_over() -> None
     assert found.seconds_behind == 100 * 3600
     assert found.seconds_to_loss == 68 * 3600
     assert found.reason == (
-        "loses data in 2 d 20 h unless it continues reading: retention.ms is 604800000 in topic"
-        " orders"
+        "loses data in 2 d 20 h unless it continues reading: retention.ms is 7 d in topic orders"
     )
 
 

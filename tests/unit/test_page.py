@@ -27,7 +27,7 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.lag import measure
 from shardpost.lag.model.time_to_loss import Lag, LagRow
 from shardpost.locks.locks import exclusive
-from shardpost.page import access, alerts, record_outcomes, request, site
+from shardpost.page import access, alerts, overview, record_outcomes, request, site
 from shardpost.page.command_form import fields_of
 from shardpost.page.rendering import Link, Listing, environment
 from shardpost.run_requests.request_client import send_request
@@ -377,6 +377,57 @@ def test_a_reader_that_loses_data_is_found_with_when_it_does(
     monkeypatch.setattr(sources, "measure", lambda *_, **__: Lag([row]))
     [found] = sources.collect_lag(installed(at), NOW).conditions
     assert (found.rule, found.loses_at) == ("time-to-loss", NOW + timedelta(minutes=48))
+
+
+def test_the_alert_of_a_loss_names_reader_record_and_setting_as_they_are_here(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = LagRow("api", "share-holders", 3, 69, 75, 6, 1.0, 2880.0, "loses data in 48 min")
+    monkeypatch.setattr(sources, "measure", lambda *_, **__: Lag([row]))
+    [found] = sources.collect_lag(installed(at), NOW).conditions
+    assert found.text.startswith("api in share-holders[3]: loses data in 48 min; it continues at ")
+    monkeypatch.setattr(alerts, "firing", lambda _visit: [Firing(found, NOW)])
+    monkeypatch.setattr(overview, "firing", lambda _visit: [Firing(found, NOW)])
+    warned = at.model_copy(update={"loss_warning": 108_000})
+    with page_client(warned, monkeypatch) as page:
+        for path in ("", "alerts", f"alerts/one?key={quote(found.name)}"):
+            shown = page.get(path)
+            assert "Records will be deleted unread: api in share-holders" in shown
+            link = "records?topic=share-holders&partition=3&offset=69"
+            assert f'{link}">share-holders[3]@69</a>' in shown
+        assert "SHARDPOST_LOSS_WARNING</code> (1 d 6 h)" in shown
+        assert "--delete --group api" in shown
+        assert not re.search(r"HOST|TOPIC|GROUP|how it is computed", shown)
+
+
+def test_an_unexpected_error_has_a_page_and_is_raised_again_for_the_log(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_visit: object) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(alerts, "firing", fail)
+    with page_client(at, monkeypatch) as page:
+        with pytest.raises(RuntimeError):
+            page.get("alerts")
+        monkeypatch.setattr(page._client._transport, "raise_server_exceptions", False)
+        shown = page.get("alerts", 500)
+    assert "Something went wrong" in shown
+    assert "an unexpected error, RuntimeError: the log of Airflow's API server has" in shown
+    assert "secret" not in shown
+    assert 'aria-label="Shardpost"' in shown
+
+
+@pytest.mark.parametrize(
+    ("topic", "form"), [("weekly-emails", "2026-W47/anna.abel"), ("positions", "P-1001")]
+)
+def test_a_key_that_no_record_has_exactly_is_said_with_the_form_of_keys(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, topic: str, form: str
+) -> None:
+    with page_client(at, monkeypatch) as page:
+        shown = page.get("records", topic=topic, key="anna")
+        assert f"No record of {topic} has exactly this key. Keys there are" in shown
+        assert f"<code>{form}</code>" in shown
 
 
 def test_numbers_of_the_watch_have_their_age_and_who_may_has_it_look_now(

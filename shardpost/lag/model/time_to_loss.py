@@ -127,7 +127,7 @@ def _by_time(partition: Partition, unread: Unread, now_ms: int) -> Loss | None:
     newest = unread.first.timestamp
     if not retention.compaction.is_compacted and unread.newest_before is not None:
         newest = max(newest, unread.newest_before)
-    cause = f"retention.ms is {retention.time_ms}"
+    cause = f"retention.ms is {duration_text(retention.time_ms / 1000)}"
     if newest < 0:
         return Loss(now_ms, f"{cause}, and the next unread record has no timestamp")
     return Loss(newest + retention.time_ms, cause)
@@ -170,7 +170,10 @@ def _by_compaction(partition: Partition, unread: Unread, now_ms: int) -> Loss | 
         what = f"there may be an unread tombstone from offset {unread.looked_until} on"
     else:
         what = f"there is an unread tombstone at offset {found.offset}"
-    kept = f"{what}, and min.compaction.lag.ms + delete.retention.ms is {retention.tombstones_ms}"
+    kept = (
+        f"{what}, without which it keeps a key that was removed, and min.compaction.lag.ms +"
+        f" delete.retention.ms is {duration_text(retention.tombstones_ms / 1000)}"
+    )
     if found is None or found.timestamp < 0:
         return Loss(now_ms, f"{kept}, and its timestamp is unknown")
     return Loss(found.timestamp + retention.tombstones_ms, kept)
