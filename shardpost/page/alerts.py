@@ -191,7 +191,7 @@ def _what_to_do(visit: PageRequest, condition: Condition) -> Markup:
             "TOPIC": reader["topic"],
             "(12 hours)": f"({duration_text(settings.loss_warning)})",
         }
-    found = re.compile("|".join(map(re.escape, known)))
+    found = re.compile(rf"({'|'.join(map(re.escape, known))})(?!\w)")
     filled = found.sub(lambda named: str(escape(known[named[0]])), section)
     return Markup(filled)  # noqa: S704 - ours, and escaped
 

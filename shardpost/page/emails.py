@@ -199,7 +199,7 @@ def clients(
         return visit.answer("emails_reading.html", week=week)
     document = None
     if visit.request.query_params.get("format") == "json":
-        listed = found.in_state(state)
+        listed = [one for one in found.in_state(state) if one.client.startswith(client)]
         document = state_document(found.week, state, listed)
     listing = _listed(visit, found, counted.shards, state, reason, client, page)
     return visit.answer(

@@ -275,7 +275,7 @@ def _step(
         if is_rejected and one.coordinates.topic == visit.installation.topic("positions"):
             name = _letter(one)
             state = (letters or {}).get(name)
-            letter = letter_link(visit, name, f"its letter was {state}" if state else "its letter")
+            letter = letter_link(visit, name, f"its letter: {state}" if state else "its letter")
     return (
         one.timestamp,
         change,

@@ -106,7 +106,7 @@ KEYS: Mapping[TopicName, str] = {
     **dict.fromkeys(("clients", "share-holders"), "ids of clients, such as `anna.abel`"),
     "positions": "ids of positions, such as `P-1001`",
     "exchanges": "codes of exchanges, such as `NYSE`",
-    "weekly-emails": "of a week and a client, such as `2026-W47/anna.abel`",
+    "weekly-emails": "a week and a client, such as `2026-W47/anna.abel`",
 }
 COLUMNS = ("partition", "offset", "time", "key", "value", "bytes", "outcome")
 

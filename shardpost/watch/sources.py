@@ -118,7 +118,7 @@ def _loss_condition(found: Observations, subject: str, losing: list[LagRow], now
     place = f"{worst.topic}[{worst.partition}]"
     text = f"{worst.group} in {place}{more}: {worst.reason}"
     if worst.committed is not None:
-        text += f"; it continues at {place}@{worst.committed}"
+        text += f"; committed: {place}@{worst.committed}"
     rule = conditions.TIME_TO_LOSS if worst.seconds_to_loss else conditions.DATA_LOST
     at = now + timedelta(seconds=worst.seconds_to_loss or 0)
     found.conditions.append(replace(rule.broken(subject, text), loses_at=at))

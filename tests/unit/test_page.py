@@ -385,7 +385,7 @@ def test_the_alert_of_a_loss_names_reader_record_and_setting_as_they_are_here(
     row = LagRow("api", "share-holders", 3, 69, 75, 6, 1.0, 2880.0, "loses data in 48 min")
     monkeypatch.setattr(sources, "measure", lambda *_, **__: Lag([row]))
     [found] = sources.collect_lag(installed(at), NOW).conditions
-    assert found.text.startswith("api in share-holders[3]: loses data in 48 min; it continues at ")
+    assert found.text.startswith("api in share-holders[3]: loses data in 48 min; committed: share")
     monkeypatch.setattr(alerts, "firing", lambda _visit: [Firing(found, NOW)])
     monkeypatch.setattr(overview, "firing", lambda _visit: [Firing(found, NOW)])
     warned = at.model_copy(update={"loss_warning": 108_000})
@@ -396,7 +396,7 @@ def test_the_alert_of_a_loss_names_reader_record_and_setting_as_they_are_here(
             link = "records?topic=share-holders&partition=3&offset=69"
             assert f'{link}">share-holders[3]@69</a>' in shown
         assert "SHARDPOST_LOSS_WARNING</code> (1 d 6 h)" in shown
-        assert "--delete --group api" in shown
+        assert "--delete --group api</code>" in shown
         assert not re.search(r"HOST|TOPIC|GROUP|how it is computed", shown)
 
 

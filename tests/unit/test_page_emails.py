@@ -65,6 +65,7 @@ def test_a_client_has_its_mails_of_the_newest_weeks_and_is_listed_by_the_start_o
         assert f"emails/mail?week={WEEK}&client={client}" in shown
     by_id: dict[str, Any] = {"week": WEEK, "state": "sent"}
     assert len(page.csv("emails/clients", **by_id, client="c")) == 2
+    assert page.json("emails/clients", **by_id, client="c1")["count"] == 0
     assert "whose id begins so" in page.get("emails/clients", **by_id, client="c1")
 
 
