@@ -226,8 +226,8 @@ def _listed(
 ) -> Listing:
     """Return one page of who is in a state; only the shards that are on it are read."""
     columns = ("client", "shard", "reason")
-    of_these = f"{' for that reason' if reason else ''}{' whose id begins so' if client else ''}"
-    empty = f"No client{of_these} is in state {state}."
+    which = "No client whose id begins so" if client else "No client"
+    empty = f"{which} is in state {state}{' for that reason' if reason else ''}."
     if found.closed is not None:
         return Listing(columns, (), found.closed.explanation)
     if reason or client:

@@ -207,12 +207,8 @@ def test_many_unknown_deliveries_are_resolved_at_once_and_recorded(
     refused = page.send(listed, "emails/resolve", 400, **chosen)
     assert "expected at least one selected client" in refused
     both = [str(htmlsafe_json_dumps(client)) for client in ("c3", EVIL)]
-    assert (
-        page.get("emails/clients", week=week, state="unknown").count(
-            'type="checkbox" name="client"'
-        )
-        == 2
-    )
+    listed_now = page.get("emails/clients", week=week, state="unknown")
+    assert listed_now.count('type="checkbox" name="client"') == 2
     lock = WeekState(installed(ready), week).locked([partition_of("c3", ready.partitions)])
     with lock:
         said = page.send(listed, "emails/resolve", 503, **chosen, client=both)
@@ -308,7 +304,7 @@ def test_another_subject_is_tried_and_kept_nowhere(
     assert "cannot be shown" in wrong
     assert 'value="{{ no_such }}"' in wrong  # to be corrected
     assert "Send it as a test" not in shown + wrong
-    assert "that SHARDPOST_MAIL_TEMPLATES names" in page.get("emails")
+    assert "name it in <code>SHARDPOST_MAIL_TEMPLATES</code>" in page.get("emails")
     with page_client(ready, monkeypatch, "eve", "viewer") as viewer:
         assert "Try another subject" not in viewer.get("emails/mail", **of)
 
