@@ -119,9 +119,11 @@ def states_of(
 ) -> dict[str, tuple[str, str | None]]:
     """Return {week: (state, reason)} of one client in those weeks of which the ledger has it."""
     within = ", ".join("?" * len(weeks))
-    sql = (
+    sql = (  # by its primary key; of an erased client the plain record is a tombstone
         "SELECT week, coalesce(state, 'open'), reason FROM clients"  # noqa: S608 - only ?
-        f" WHERE week IN ({within}) AND (client, is_erased) IN (VALUES (?, 0), (?, 1))"
+        f" WHERE week IN ({within})"
+        " AND (client = ? AND is_erased = 0 OR client = ? AND is_erased = 1)"
+        " ORDER BY state IS NOT NULL"
     )
     found = database.execute(sql, (*weeks, ledger_id(client), erased_id(client)))
     return {week: (state, reason) for week, state, reason in found}
