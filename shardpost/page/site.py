@@ -227,6 +227,6 @@ async def _unexpected(request: Request, error: Exception) -> Response:
     """Say that it is an error of ours; the server raises it again, and logs its traceback."""
     why = (
         f"an unexpected error, {type(error).__name__}: the log of Airflow's API server has its"
-        " traceback; try again, and report it with that if it stays"
+        " traceback. Try again; if it fails again, report it with the traceback"
     )
     return await _refused(request, HTTPException(500, why))
