@@ -4,11 +4,11 @@ They work on the rows of letter_index.py, column by column: of a million letters
 becomes Python values.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +23,12 @@ from shardpost.dead_letters.model.retry_policy import delay
 from shardpost.delta.query import python_values
 from shardpost.installation import Installation
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 # Counts over time are per day if there are more hours than this.
 MOST_HOURS = 96
-_OF_DELAY = ("origin", "attempt", "jitter", "age")
+MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
@@ -65,17 +68,14 @@ class ListedLetters:
 
     def due(self, now: datetime) -> int:
         """Return the number of waiting letters that are due."""
-        origins, names = self._codes("origin_topic")
-        of = [self._column(name) for name in ("attempt", "jitter", "delayed_from")]
-        age = pc.microseconds_between(of.pop(), _instant(now))
-        letters = pa.Table.from_arrays([origins, *of, age], _OF_DELAY)
-        letters, count = letters.filter(pc.is_valid(age)), 0
-        for kind in letters.group_by([*_OF_DELAY[:2]]).aggregate([]).to_pylist():
-            same = [pc.field(name) == value for name, value in kind.items()]
-            retries = self.installation.settings.retry_rules.of(names[kind["origin"]])
-            rows = letters.filter(same[0] & same[1])
-            delays = np.ceil(delay(retries, kind["attempt"], rows["jitter"].to_numpy()) * 1000)
-            count += int((delays * 1000 <= rows["age"].to_numpy()).sum())
+        frame: Any = self._frame("origin_topic", "attempt", "jitter", "delayed_from")
+        frame["age"] = (now - frame["delayed_from"]) // MICROSECOND
+        waiting, count = frame.dropna(subset="age"), 0
+        for kind, letters in waiting.groupby(["origin_topic", "attempt"], observed=True):
+            origin, attempt = kind
+            retries = self.installation.settings.retry_rules.of(origin)
+            delays = np.ceil(delay(retries, attempt, letters["jitter"].to_numpy()) * 1000)
+            count += int((delays * 1000 <= letters["age"]).sum())
         return count
 
     def groups(self) -> list[LetterGroup]:
@@ -108,19 +108,20 @@ class ListedLetters:
         """Return the length of intervals, and {start of one: {state: letters}} by newest step."""
         if not self.total:
             return timedelta(hours=1), {}
-        at = self._column("at")
-        ends = pc.min_max(at.cast(pa.timestamp("us"))).as_py()
-        unit = "hour" if ends["max"] - ends["min"] <= timedelta(hours=MOST_HOURS) else "day"
-        states, names = self._codes("state")
-        parts = pc.floor_temporal(at.cast(pa.timestamp("us")), unit=unit)
-        table = pa.Table.from_arrays([parts, states, states], ["at", "state", "n"])
-        found = table.group_by(["at", "state"], use_threads=False).aggregate([("n", "count")])
-        counts: dict[datetime, dict[str, int]] = defaultdict(dict)
-        for begins, code, count in sorted(
-            zip(*(c.to_pylist() for c in found.columns), strict=True)
-        ):
-            counts[begins.replace(tzinfo=UTC)][names[code]] = count
-        return timedelta(**{f"{unit}s": 1}), dict(counts)
+        import pandas as pd  # takes long, and commands do without it
+
+        frame = self._frame("at", "state")
+        is_short = frame["at"].max() - frame["at"].min() <= timedelta(hours=MOST_HOURS)
+        length = timedelta(hours=1) if is_short else timedelta(days=1)
+        counts: dict[Any, dict[Any, int]] = pd.crosstab(
+            frame["at"].dt.floor(length), frame["state"]
+        ).to_dict("index")
+        return length, {
+            begins.to_pydatetime().replace(tzinfo=UTC): {
+                str(state): letters for state, letters in part.items() if letters
+            }
+            for begins, part in counts.items()
+        }
 
     def page(self, begin: int, count: int) -> list[Step]:
         """Return the newest steps of so many letters, with their errors."""
@@ -136,6 +137,11 @@ class ListedLetters:
 
     def _column(self, name: str) -> pa.ChunkedArray:
         return self.index.rows[name].filter(self.chosen)
+
+    def _frame(self, *names: str) -> "DataFrame":
+        """Return columns of the letters; texts are categories."""
+        frame: DataFrame = self.index.rows.select(names).filter(self.chosen).to_pandas()
+        return frame
 
     def _codes(self, name: str) -> tuple[pa.ChunkedArray, list[str]]:
         codes, names = coded(self.index.rows[name])
