@@ -151,6 +151,7 @@ def groups(
         mode=Mode.DRY_RUN if params["dry_run"] else Mode.SEND,
         # All shards of a week that has not ended are as of one instant.
         as_of=parse_instant(frozen["as_of"]) if params["early"] else None,
+        groups=min(AT_ONCE, len(frozen["groups"])),
         is_part=True,
         kept_as=run_id if params["dry_run"] else None,
         **common_options(params),

@@ -5,7 +5,6 @@ every machine has a home of its own. Of two who write one at once the last one s
 written behind a lock, or says at its next write what this one said.
 """
 
-import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +15,6 @@ from pathlib import Path
 from shardpost.checkout import home_folder
 from shardpost.delta.object_store import Objects
 from shardpost.delta.storage import Tables
-from shardpost.locks.claims import VersionedText
 
 FOLDER = "_home"
 
@@ -73,25 +71,6 @@ class SharedFile:
         before = self.read()
         if (text := make(before)) != before:
             self.write(text)
-
-    def change_alone(self, make: Callable[[str | None], str]) -> None:
-        """Put what `make` returns of its text in its place; nobody else changes it meanwhile.
-
-        Such a file is changed by this alone, and read by nobody else. `make` returns another text
-        each time, and is called again where another machine was first.
-        """
-        if self._files.tables.is_on_store:
-            text = VersionedText(self._objects, self._stored_name)
-            while not text.replace(before := text.read(), make(before.text)):
-                pass
-            return
-        self._files.folder(*Path(self._name).parts[:-1])
-        with self._path.open("a+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            made = make(file.read() or None)
-            file.truncate(0)
-            file.write(made)
 
     def remove(self) -> None:
         """Remove it; nothing if there is none."""

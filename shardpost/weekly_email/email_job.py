@@ -113,11 +113,12 @@ class EmailRequest:
     `now` defaults to the clock's time. `shards` is written as `0-3` or `0,2,5-7` (else UsageError),
     or None for all. `early`: a week that has not ended, as of `as_of` at the latest (None: `now`).
     `again`: FAILED mails failed clients again, SUPPRESSED those not subscribed then but subscribed
-    now. `on_unknown`: None for the setting. `is_part`: a later step decides about refusals and
-    limits from the answers of all jobs. `is_scheduled`: the run may skip its week.
-    `country_changed`, `accept_drop`: accept what would be refused (plausibility.py). `recipients`:
-    the folder (dry_runs.py) or text file for the lists of a dry run; None puts them into the
-    result. `kept_as`: the run under which the page keeps them, or None.
+    now. `on_unknown`: None for the setting. `groups`: how many jobs share the rate limit.
+    `is_part`: a later step decides about refusals and limits from the answers of all jobs.
+    `is_scheduled`: the run may skip its week. `country_changed`, `accept_drop`: accept what would
+    be refused (plausibility.py). `recipients`: the folder (dry_runs.py) or text file for the lists
+    of a dry run; None puts them into the result. `kept_as`: the run under which the page keeps
+    them, or None.
     """
 
     week: Annotated[IsoWeek, PlainValidator(IsoWeek.parse), PlainSerializer(str)]
@@ -128,6 +129,7 @@ class EmailRequest:
     as_of: datetime | None = None
     again: Literal["FAILED", "SUPPRESSED"] | None = None
     on_unknown: Literal["hold", "resend"] | None = None
+    groups: int = 1
     is_part: bool = False
     is_scheduled: bool = False
     country_changed: bool = False

@@ -123,6 +123,8 @@ def send(
     """
     unsubscribed = Unsubscribed(installation.tables, week.snapshot.number)
     options = replace(options, has_unsubscribed=unsubscribed)
+    whole_rate = installation.settings.mail_rate
+    rate = whole_rate / request.groups if whole_rate else None
     with week.state.locked(week.shards):
         # The locks keep an audience as it is, but it may have been erased before.
         if frozen := FrozenWeeks(installation.tables).find(week.iso_week):
@@ -131,7 +133,7 @@ def send(
             snapshots.require_in_force(installation.tables, week.snapshot)
         own_templates.keep_look(installation.tables, week.context, week.shards, options.clock())
         log.info("%s: mailing %s", week.iso_week, shard_label(week.shards))
-        reports = send_shards(installation, week, options)
+        reports = send_shards(installation, week, options, rate)
         if not request.is_part:
             reports = settle_refusals(installation, week.iso_week, reports)
         week.state.mark_end(options.clock())

@@ -23,13 +23,13 @@ from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_context import EmailContext
 from shardpost.weekly_email.model.ledger import LedgerEntry
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
+from shardpost.weekly_email.model.retry import RateLimit
 from shardpost.weekly_email.model.server_health import Refusal, open_clients_error
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport, joined, status_document
 from shardpost.weekly_email.outcomes import Progress
 from shardpost.weekly_email.send_plan import SendPlan, nobody_unsubscribed
 from shardpost.weekly_email.shard_sender import PauseWatch, ShardSender, stop_reason_by_signal
-from shardpost.weekly_email.shared_rate import SharedRate
 from shardpost.weekly_email.smtp_server import SmtpServer
 from shardpost.weekly_email.week_state import WeekState
 from shardpost.weekly_email.week_status import find_week
@@ -127,10 +127,11 @@ class SendOptions:
 
 @dataclass(frozen=True)
 class Shard:
-    """One shard, and the size of its audience."""
+    """One shard: the size of its audience, and its limit of mails per second, if any."""
 
     number: int
     audience_size: int
+    rate: float | None = None
 
 
 def send_shard(
@@ -164,11 +165,11 @@ def _send(
     plan = options.plan(ledger_index)
     week, size = options.context.week, shard.audience_size
     progress = Progress.of(week, shard.number, size, ledger_index)
-    rate = SharedRate(installation.files, installation.settings.mail_rate)
+    rate_limit = RateLimit(shard.rate, time.monotonic())
     server = installation.values(SmtpServer)
     paused = PauseWatch(installation, week, time.monotonic)
     with stop_reason_by_signal() as signalled:
-        sender = ShardSender(server, ledger, progress, rate, lambda: signalled() or paused())
+        sender = ShardSender(server, ledger, progress, rate_limit, lambda: signalled() or paused())
         error = _run(sender, plan, unknown, batches)
     plan.count_rest(batches)
     progress.log_last()

@@ -23,7 +23,7 @@ from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.message import Mail
-from shardpost.weekly_email.model.retry import NoReply, NotSent, SmtpOutcome
+from shardpost.weekly_email.model.retry import NoReply, NotSent, RateLimit, SmtpOutcome
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.outcomes import (
     MAX_QUEUED,
@@ -34,7 +34,6 @@ from shardpost.weekly_email.outcomes import (
     RetryQueue,
 )
 from shardpost.weekly_email.send_plan import UNREADABLE, MailToSend, NoMail, Step
-from shardpost.weekly_email.shared_rate import SharedRate
 from shardpost.weekly_email.smtp import MailServerError, SmtpSession
 from shardpost.weekly_email.smtp_server import SmtpServer
 from shardpost.weekly_email.week_state import WeekState
@@ -62,10 +61,10 @@ class ShardSender:
         server: SmtpServer,
         ledger: Ledger,
         progress: Progress,
-        rate: SharedRate,
+        rate_limit: RateLimit,
         stop_reason: Callable[[], str | None],
     ) -> None:
-        self._ledger, self._progress, self._rate = ledger, progress, rate
+        self._ledger, self._progress, self._rate_limit = ledger, progress, rate_limit
         self._stop_reason = stop_reason
         self._connections, self._retry_queue = SmtpConnections(server), RetryQueue()
         self.records = DeliveryRecords(ledger, progress)
@@ -93,9 +92,12 @@ class ShardSender:
     def _next_group(self, steps: Iterator[Step]) -> list[Attempt]:
         """Return the next mails to send together, at most one per connection; empty at the end."""
         while True:
+            # Until at least one mail may be sent.
+            while (delay := self._rate_limit.delay(time.monotonic())) > 0:
+                self._wait(delay)
             self._raise_if_stopped()
-            health = self.outcomes.health
-            most = int(min(len(self._connections), health.allowed, self._rate.most))
+            by_rate = self._rate_limit.allowed(time.monotonic())
+            most = int(min(len(self._connections), self.outcomes.health.allowed, by_rate))
             group = self._retry_queue.take_due(most)
             while len(group) < most and len(self._retry_queue) < MAX_QUEUED:
                 match next(steps, None):
@@ -106,8 +108,6 @@ class ShardSender:
                         self.records.finish(entry, before)
                     case None:
                         break
-            while group and (delay := self._rate.delay()) > 0:
-                self._wait(delay)
             if group or not self._retry_queue:
                 return group
             self._wait(self._retry_queue.delay)
@@ -128,7 +128,7 @@ class ShardSender:
         for attempt in group[len(self._connections) :]:
             self._retry_queue.restore(attempt)
         group = group[: len(self._connections)]
-        self._rate.spend(len(group))
+        self._rate_limit.spend(len(group))
         entries = [attempt.task.entry(DeliveryState.SENDING) for attempt in group]
         commit = ledger_topic.FreshCommit(self._ledger, entries, boot_clock)
         for entry in entries:

@@ -1,9 +1,10 @@
-"""Outcomes of attempts to send an e-mail, and the backoff.
+"""Outcomes of attempts to send an e-mail, the backoff, and the rate limit.
 
 One backoff serves both failed SMTP connections and 4xx replies: attempt n + 1 follows a failed
 attempt n after 1, 4, 16, … seconds.
 """
 
+import math
 from dataclasses import dataclass
 
 from shardpost.weekly_email.model.ledger import DeliveryState
@@ -107,3 +108,34 @@ def next_step(outcome: SmtpOutcome, attempt: int, attempts: int, lost: int = 0) 
         case NotSent(reason):
             again = Retry(reason, attempt, delay_after(lost + 1), lost + 1)
             return LeaveOpen(reason) if lost + 1 >= attempts else again
+
+
+BURST_SECONDS = 0.25  # of the rate, after a pause
+
+
+class RateLimit:
+    """A token bucket; times are seconds of a monotonic clock."""
+
+    def __init__(self, rate: float | None, now: float) -> None:
+        self._rate = rate
+        self._most = max(1.0, (rate or 0) * BURST_SECONDS)
+        self._tokens, self._at = 1.0, now
+
+    def allowed(self, now: float) -> float:
+        """Return the number of mails that may be sent now, possibly infinity."""
+        if self._rate is None:
+            return math.inf
+        self._tokens = min(self._most, self._tokens + (now - self._at) * self._rate)
+        self._at = now
+        return math.floor(self._tokens + 1e-9)
+
+    def delay(self, now: float) -> float:
+        """Return the seconds until one mail may be sent."""
+        if self._rate is None or self.allowed(now):
+            return 0.0
+        return (1 - self._tokens) / self._rate
+
+    def spend(self, mails: int) -> None:
+        """Count mails as sent."""
+        if self._rate is not None:
+            self._tokens -= mails

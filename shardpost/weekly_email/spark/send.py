@@ -103,18 +103,24 @@ MOST_WAITING = 256
 
 
 def send_shards(
-    installation: Installation, week: PreparedWeek, options: SendOptions
+    installation: Installation, week: PreparedWeek, options: SendOptions, rate: float | None
 ) -> list[ShardReport]:
-    """Mail the open clients of the run's shards; return the report of each."""
+    """Mail the open clients of the run's shards; return the report of each.
+
+    `rate` is the mails per second of this run, or None: with a limit, the number of parallel shards
+    is that of the cores now, even if executors join later.
+    """
     audience = WeekFrames(installation.tables, week)
     members = audience.members().persist(StorageLevel.DISK_ONLY)
     counts, shards = members.groupBy("shard").count().collect(), week.shards
     sizes = {row["shard"]: row["count"] for row in counts}  # without empty shards
     context = audience.spark.sparkContext  # waits until its executors have joined
+    at_once = min(len(shards), context.defaultParallelism if rate else MOST_WAITING)
+    shard_rate = rate / at_once if rate else None
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number = shard_of_this_task(shards)
-        shard = Shard(number, sizes.get(number, 0))
+        shard = Shard(number, sizes.get(number, 0), shard_rate)
         report = send_shard(installation, options, shard, require_shard(batches, number))
         yield pa.RecordBatch.from_pylist([asdict(report)], schema_of(REPORT))
 
@@ -123,7 +129,7 @@ def send_shards(
     order = F.xxhash64("client", F.lit(secrets.randbits(62)))
     rows = by_shard(audience.spark, members, shards, order).mapInArrow(task, ddl_of(REPORT)).rdd
 
-    with ThreadPoolExecutor(min(len(shards), MOST_WAITING)) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         jobs = pool.map(lambda shard: context.runJob(rows, list, [shard]), range(len(shards)))
         sent = [row.asDict() for [row] in jobs]
     lists = ("unknown_clients", "provisional")
