@@ -54,6 +54,7 @@ from shardpost.orchestration.tasks import (
 from shardpost.settings import one
 from shardpost.spark.job import document_of
 from shardpost.weekly_email.email_job import (
+    RATE_SHARES,
     WEEKLY_EMAIL,
     EmailRequest,
     Mode,
@@ -68,7 +69,6 @@ from shardpost.wording import some_of
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 2  # groups of shards that are mailed in parallel
 MOST_NAMED = 20  # clients that a message names
 PARAMS = {
     "week": text_param(
@@ -151,7 +151,7 @@ def groups(
         mode=Mode.DRY_RUN if params["dry_run"] else Mode.SEND,
         # All shards of a week that has not ended are as of one instant.
         as_of=parse_instant(frozen["as_of"]) if params["early"] else None,
-        groups=min(AT_ONCE, len(frozen["groups"])),
+        groups=min(RATE_SHARES, len(frozen["groups"])),
         is_part=True,
         kept_as=run_id if params["dry_run"] else None,
         **common_options(params),
@@ -223,6 +223,7 @@ def weekly_email() -> None:
         job=WEEKLY_EMAIL,
         request=freeze_request,
         inlets=[HOLDERS],
+        max_active_tis_per_dag=1,
         doc_md="Stores, once for the week, the recipients and their positions.",
     ).output
     send = SparkJob.partial(
@@ -230,7 +231,7 @@ def weekly_email() -> None:
         job=WEEKLY_EMAIL,
         mails=True,
         map_index_template="{{ task.part }}",
-        max_active_tis_per_dagrun=AT_ONCE,
+        max_active_tis_per_dag=RATE_SHARES,  # over all runs, so that a backfill keeps the rate
         execution_timeout=timedelta(hours=12),  # a low rate and many clients take long
         doc_md="Mails the clients of its shards that are not mailed yet.",
     )

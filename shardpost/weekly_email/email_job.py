@@ -66,6 +66,8 @@ def shard_label(shards: Sequence[int]) -> str:
     return f"{'shard' if len(shards) == 1 else 'shards'} {shard_text(shards)}"
 
 
+# At a rate, so many jobs send at once, of whatever runs and weeks; each has its share.
+RATE_SHARES = 2
 # How often a mail whose delivery is unknown may be sent again, per client and week.
 MOST_RESENDS = 1
 

@@ -7,7 +7,8 @@ and JSON document.
 import logging
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +17,12 @@ from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, o
 from shardpost.holders.plausibility import CollapseError
 from shardpost.holders.spark.held_positions import holding_clients
 from shardpost.installation import Installation
+from shardpost.locks.locks import LockedError, exclusive
 from shardpost.spark.job import JobResult
 from shardpost.values.schedules import WeeklyTime
 from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus
-from shardpost.weekly_email.email_job import EmailRequest, Mode, shard_label
+from shardpost.weekly_email.email_job import RATE_SHARES, EmailRequest, Mode, shard_label
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, WITH_ADDRESS, FrozenWeeks
 from shardpost.weekly_email.limits import MailLimits, too_many
 from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus, status_document
@@ -123,9 +125,10 @@ def send(
     """
     unsubscribed = Unsubscribed(installation.tables, week.snapshot.number)
     options = replace(options, has_unsubscribed=unsubscribed)
-    whole_rate = installation.settings.mail_rate
-    rate = whole_rate / request.groups if whole_rate else None
-    with week.state.locked(week.shards):
+    with (
+        share_of_rate(installation, RATE_SHARES // request.groups) as rate,
+        week.state.locked(week.shards),
+    ):
         # The locks keep an audience as it is, but it may have been erased before.
         if frozen := FrozenWeeks(installation.tables).find(week.iso_week):
             frozen.require_audience()
@@ -148,6 +151,27 @@ def send(
             sys.stderr.write(f"shardpost: {paused.explanation}\n")
             return NEEDS_ATTENTION, document
     return exit_code_of(installation.values(MailLimits), document, errors), document
+
+
+@contextmanager
+def share_of_rate(installation: Installation, most: int = RATE_SHARES) -> Iterator[float | None]:
+    """Give this job its mails per second: of the shares that no other job has, at most so many.
+
+    Waits while others have all; `lock_wait` at most, then LockedError.
+    """
+    rate, files, what = installation.settings.mail_rate, installation.files, "a send at a rate"
+    names = [f"mail-rate-{number}" for number in range(RATE_SHARES)]
+    with ExitStack() as held:
+        shares = 0
+        for name in names if rate is not None else ():
+            if shares < most:
+                with suppress(LockedError):
+                    held.enter_context(exclusive(files, name, what))
+                    shares += 1
+        if rate is not None and not shares:
+            held.enter_context(exclusive(files, names[0], what, wait=files.lock_wait))
+            shares = 1
+        yield None if rate is None else rate * shares / RATE_SHARES
 
 
 def _counted(week: PreparedWeek, reports: Sequence[ShardReport]) -> list[ShardStatus]:
