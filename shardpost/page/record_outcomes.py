@@ -131,10 +131,15 @@ def own_record_link(visit: PageRequest, topic: str, partition: int, offset: int,
 _PLACE = re.compile(r"([a-zA-Z0-9._-]+)\[([0-9]{1,10})\]@([0-9]{1,19})")
 
 
-def with_links(visit: PageRequest, text: str) -> Markup:
-    """Return a text for a page: records of our topics lead to the records from there on."""
+def with_links(visit: PageRequest, text: str, most: int | None = LONGEST_CELL) -> Markup:
+    """Return a text for a page: records of our topics lead to the records from there on.
+
+    It is cut after `most` characters; None: it is whole.
+    """
     made, at, own = Markup(), 0, own_topics(visit.installation)
-    short = harmless(text)[:LONGEST_CELL]
+    short = harmless(text)
+    if most is not None and len(short) > most:
+        short = f"{short[:most]}…"
     for place in _PLACE.finditer(short):
         if place[1] in own:
             url = records_url(visit, place[1], int(place[2]), int(place[3]))
