@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from shardpost.checkout import PACKAGE
+from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.instants import parse_instant
 from shardpost.page.access import EMAILS, sees
@@ -269,11 +270,13 @@ MOST_OF_CLIENT = 10
 
 def weeks_of_client(visit: PageRequest, client: str) -> tuple[Listing, str | None]:
     """Return a client's mail of each of the newest weeks; and why the states are unknown, if so."""
-    known = known_weeks(visit.installation.tables)[:MOST_OF_CLIENT]
+    known: Sequence[KnownWeek] = ()
     states: Mapping[str, tuple[str, str | None]] = {}
-    names = [str(one.week) for one in known if one.closed is None]
-    why = visit.installation.kafka.why_nobody_listens(LISTEN_SECONDS) if names else None
     try:
+        with table_errors():
+            known = known_weeks(visit.installation.tables)[:MOST_OF_CLIENT]
+        names = [str(one.week) for one in known if one.closed is None]
+        why = visit.installation.kafka.why_nobody_listens(LISTEN_SECONDS) if names else None
         states = states_of_client(visit.installation, client, names) if names and not why else {}
     except ShardpostError as error:
         why = str(error)
