@@ -350,7 +350,7 @@ def test_another_country_counts_from_the_next_run_on(
     for country in countries:
         there = stream.settings.model_copy(update={"country": country})
         if country != snapshots.current(installed(there).tables).country:
-            with pytest.raises(UsageError, match="is of"):
+            with pytest.raises(UsageError, match="is for"):
                 run(there)
         run(there, country_changed=True)
         agree(there, stream.fold)

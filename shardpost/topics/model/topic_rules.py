@@ -241,7 +241,7 @@ def scattered_keys(view: View) -> Iterator[Finding]:
     for topic, found in sorted(view.built.scattered.items()) if view.built else ():
         yield Finding(
             topic=topic,
-            setting="partition for a key",
+            setting="partition of a key",
             found=f"several, of {found}",
             expected="one, the same for all producers",
             why="Kafka orders and compacts records within a partition only: among records that "
