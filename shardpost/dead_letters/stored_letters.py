@@ -28,8 +28,6 @@ from shardpost.values.retry_settings import RetryRules
 
 NONE = -1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Before any letter is due.
-BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 # A longer key is stored as a hash of this many bytes.
 MAX_KEY_BYTES = 32
 
@@ -215,7 +213,7 @@ def _stored_key(record: Record) -> bytes:
 
 
 def _facts(letter: Letter, rules: RetryRules, *, is_guarded: bool) -> Facts:
-    due = decide(letter, BEFORE_ALL, rules).due
+    due = decide(letter, rules).due
     error = fingerprint(letter.error) if is_guarded and due is not None else None
     if letter.origin_key is None:
         return Facts(_microseconds(due), fingerprint=error)

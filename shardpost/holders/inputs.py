@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
-from shardpost.holders.model.lost_tombstones import compaction_of
+from shardpost.holders.model.lost_records import compaction_of
 from shardpost.holders.model.record_order import require_orderable
 from shardpost.holders.model.topic_state import TopicState, Unread, ranges_to_read, require_readable
 from shardpost.installation import Installation

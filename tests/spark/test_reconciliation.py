@@ -12,7 +12,7 @@ from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.compaction_request import CompactionRequest
-from shardpost.holders.model.lost_tombstones import TombstonesLostError, UncertainKeysError
+from shardpost.holders.model.lost_records import TombstonesLostError, UncertainKeysError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS
 from shardpost.holders.plausibility import CollapseError
 from shardpost.holders.spark import latest

@@ -21,7 +21,7 @@ from shardpost.holders import following
 from shardpost.holders.following import FollowerHeartbeat
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compaction_request import CompactionRequest
-from shardpost.holders.model.lost_tombstones import TombstonesLostError
+from shardpost.holders.model.lost_records import TombstonesLostError
 from shardpost.holders.spark import follower
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import KafkaUnreachableError

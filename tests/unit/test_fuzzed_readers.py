@@ -298,7 +298,7 @@ RETRIES = RetryRules(fatal=frozenset({"B"}))
 def use_letter(record: Record) -> None:
     """Do with a letter whatever a sweep, a list and a redrive may do."""
     letter = letter_format.parse_record(record)
-    decide(letter, NOW, RETRIES)
+    decide(letter, RETRIES)
     for partitions in (None, 2):
         step = letter_history.step_of(record, store_partitions=partitions)
         assert step is None or json.dumps(step.by(RETRIES).as_json(), ensure_ascii=False).encode()

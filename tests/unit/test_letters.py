@@ -16,14 +16,7 @@ from shardpost.dead_letters.model.foreign_letters import (
 from shardpost.dead_letters.model.letter_format import Letter, Malformed
 from shardpost.dead_letters.model.letters import as_record, failed_again, first_failure
 from shardpost.dead_letters.model.retry_policy import (
-    Outcome,
-    RetryDecision,
     decide,
-    delay,
-    error_class,
-    fingerprint,
-    jitter_of,
-    park,
 )
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.instants import LATEST_MS, instant_of
@@ -191,9 +184,7 @@ def test_a_letter_is_delayed_from_when_the_broker_took_it_whatever_its_consumer_
         letter = parse(out.key, out.headers, NOW_MS, is_append_time=True)
         assert isinstance(letter, Letter)
         assert letter.delayed_from == NOW
-        due = NOW + timedelta(seconds=60)
-        assert decide(letter, due - timedelta(milliseconds=1), rules).due == due
-        assert decide(letter, due, rules).outcome is Outcome.RETRY
+        assert decide(letter, rules).due == NOW + timedelta(seconds=60)
 
 
 @pytest.mark.parametrize(
@@ -246,44 +237,7 @@ def test_a_letter_of_the_last_year_that_there_is_waits() -> None:
     out = stored()
     headers = [*out.headers, (letter_format.FAILED_AT, "9999-12-31T23:59:59Z")]
     letter = parse(out.key, headers, 2**63 - 1)
-    assert decide(letter, NOW, RetryRules()).outcome is Outcome.WAIT
-
-
-def test_delays_grow_to_the_cap_and_jitter_only_lengthens_them() -> None:
-    plain = RetrySettings(first_delay=60, factor=2, cap=200, jitter=0)
-    assert [delay(plain, attempt, jitter_of("x", attempt)) for attempt in (0, 1, 2, 9999)] == [
-        60,
-        120,
-        200,
-        200,
-    ]
-    spread = RetrySettings(jitter=0.5)
-    delays = [delay(spread, 0, jitter_of(f"x-{n}", 0)) for n in range(200)]
-    assert 60 <= min(delays) < 65
-    assert 85 < max(delays) <= 90
-    assert delays == [delay(spread, 0, jitter_of(f"x-{n}", 0)) for n in range(200)]
-
-
-def test_a_letter_is_retried_when_it_is_due_and_not_before() -> None:
-    letter = read(stored())
-    rules = RetryRules(RetrySettings(jitter=0))
-    due = NOW + timedelta(seconds=60)
-    assert decide(letter, due - timedelta(microseconds=1), rules) == RetryDecision(
-        Outcome.WAIT, due
-    )
-    assert decide(letter, due, rules) == RetryDecision(Outcome.RETRY)
-
-
-def test_what_no_retry_can_help_is_parked() -> None:
-    letter = letter_of(stored(error="pkg.SchemaError: no"))
-    for names in ({"SchemaError"}, {"pkg.SchemaError"}):
-        decided = decide(letter, NOW, RetryRules(fatal=frozenset(names)))
-        assert decided == park("fatal: SchemaError is not retried")
-    assert decide(letter, NOW, RetryRules(fatal=frozenset({"Schema"}))).outcome is Outcome.WAIT
-    exhausted = decide(letter._replace(attempt=8), NOW, RetryRules())
-    assert exhausted == park("exhausted: attempt 8 of 8 failed")
-    assert decide(letter._replace(attempt=7), NOW, RetryRules()).outcome is Outcome.WAIT
-    assert decide(Malformed("no id"), NOW, RetryRules()) == park("malformed: no id")
+    assert decide(letter, RetryRules()).due == datetime.max.replace(tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -325,19 +279,6 @@ def test_values_for_single_origins_are_read() -> None:
 def test_values_that_cannot_be_read_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         parse_origins(text, RetrySettings())
-
-
-def test_errors_that_differ_in_values_have_one_fingerprint() -> None:
-    same = [
-        'a.b.DecodeError: expected a number, found "1,5" at 7\nTraceback …',
-        "a.b.DecodeError: expected a number, found 'x' at 0xff",
-    ]
-    assert len({fingerprint(error) for error in same}) == 1
-    assert fingerprint(same[0]).startswith("DecodeError-")
-    bare = [f"Undecodable: expected one JSON object, found bad{x}" for x in "GH"]
-    assert fingerprint(bare[0]) == fingerprint(bare[1])
-    assert fingerprint("DecodeError: expected text") != fingerprint(same[0])
-    assert error_class("it broke: badly") == "error"
 
 
 def test_an_error_that_cannot_say_what_it_is_is_named_by_its_class() -> None:
@@ -493,9 +434,8 @@ def test_a_malformed_letter_keeps_its_reason_when_it_is_parked_and_reasons_diffe
     for headers in ([("kafka_dlt-original-offset", b"17")], [("mine", b"1")]):
         out = taken_in(from_dlq(headers))
         malformed = Malformed(reason_of(out))
-        decided = decide(malformed, NOW, RetryRules())
-        assert decided.outcome is Outcome.PARK
-        reason, routes = decided.reason or "", LOT_ROUTES
+        reason, routes = decide(malformed, RetryRules()).reason, LOT_ROUTES
+        assert reason is not None
         lot = transition_records.parked_record(malformed, as_read(out), reason, routes)
         assert transition_records.parse_parked(as_read(lot)) == malformed
         fingerprints.add(dict(lot.headers)[transition_records.PARKED_ERROR])
@@ -584,7 +524,7 @@ def test_a_retry_that_goes_on_through_topics_of_others_does_not_go_on_for_ever()
             attempt=attempt,
             error="java.E: x",
         )
-    assert decide(again, NOW, RULES).outcome is Outcome.PARK
+    assert decide(again, RULES).reason
 
 
 def test_an_error_of_spring_is_named_by_its_cause_or_is_that_of_a_key() -> None:
@@ -616,7 +556,7 @@ def test_a_retry_without_our_headers_is_a_letter_of_the_retry_topic() -> None:
     sets = in_sets(SPRING, [spring(b"orders", 17, b"one"), spring(b"retries", 5, b"two")])
     letter = letter_of(taken_in(from_dlq(sets)))
     assert letter.id == "retries-0-5"
-    assert decide(letter, NOW, RetryRules()).outcome is Outcome.PARK
+    assert decide(letter, RetryRules()).reason
 
 
 def test_a_foreign_record_whose_last_place_is_none_is_not_taken_for_an_earlier_one() -> None:
@@ -650,17 +590,6 @@ def taken_in(foreign: Record) -> Outgoing:
 def as_read(out: Outgoing) -> Record:
     headers = [(n, v.encode() if isinstance(v, str) else v) for n, v in out.headers]
     return Record(out.key, out.value, headers, 5, out.topic, out.partition, 0)
-
-
-def test_a_letter_of_a_retry_topic_is_never_retried_but_parked_with_the_reason() -> None:
-    rules = RetryRules(of_origin={"bonds": RetrySettings(topic="bonds-retries")})
-    for topic in ("retries", "bonds-retries"):
-        letter = first_failure(RECORD._replace(topic=topic), "E: x", NOW)
-        decided = decide(letter, NOW + timedelta(days=9), rules)
-        assert decided.outcome is Outcome.PARK
-        assert (decided.reason or "").endswith(f"found the retry topic {topic}")
-    letter = first_failure(RECORD._replace(topic="bonds"), "E: x", NOW)
-    assert decide(letter, NOW + timedelta(days=9), rules) == RetryDecision(Outcome.RETRY)
 
 
 def test_an_id_of_a_thousand_bytes_is_the_longest_and_the_error_is_cut() -> None:

@@ -12,7 +12,7 @@ from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError, UsageEr
 from shardpost.holders import plausibility
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.compaction_request import CompactionRequest
-from shardpost.holders.model.lost_tombstones import TombstonesLostError, UncertainKeysError
+from shardpost.holders.model.lost_records import TombstonesLostError, UncertainKeysError
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS
 from shardpost.holders.plausibility import CollapseError, require_plausible
 from shardpost.kafka.kafka import KafkaUnreachableError

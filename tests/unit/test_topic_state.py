@@ -7,7 +7,7 @@ import pytest
 
 from shardpost.delta.snapshot import NEVER, Cleaning, Counts, IncompleteLook, Snapshot
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
-from shardpost.holders.model.lost_tombstones import (
+from shardpost.holders.model.lost_records import (
     NamedKeys,
     TombstonesLostError,
     UncertainKeysError,

@@ -99,15 +99,14 @@ def reported(counts: Counter[Outcome]) -> dict[str, int]:
 
 
 class RetryDecision(NamedTuple):
-    """WAIT with the time at which the letter is due, RETRY, or PARK with the reason."""
+    """When a letter is due, or the reason why it is parked instead."""
 
-    outcome: Outcome
     due: datetime | None = None
     reason: str | None = None
 
 
-def decide(letter: Letter | Malformed, now: datetime, rules: RetryRules) -> RetryDecision:
-    """Decide the outcome of a letter now; never RETRY before it is due."""
+def decide(letter: Letter | Malformed, rules: RetryRules) -> RetryDecision:
+    """Decide when a letter is retried, or that it is parked; a sweep retries it when it is due."""
     if isinstance(letter, Malformed):
         return park(MALFORMED + letter.reason)
     retries = rules.of(letter.origin_topic)
@@ -118,13 +117,12 @@ def decide(letter: Letter | Malformed, now: datetime, rules: RetryRules) -> Retr
     if rules.fatal and _is_fatal(letter.error, rules):
         return park(f"fatal: {error_class(letter.error)} is not retried")
     fraction = jitter_of(letter.id, letter.attempt)
-    due_at = due(retries, letter.delayed_from, letter.attempt, fraction)
-    return RetryDecision(Outcome.RETRY) if due_at <= now else RetryDecision(Outcome.WAIT, due_at)
+    return RetryDecision(due(retries, letter.delayed_from, letter.attempt, fraction))
 
 
 def park(reason: str) -> RetryDecision:
     """Return the decision to park a letter."""
-    return RetryDecision(Outcome.PARK, reason=reason)
+    return RetryDecision(reason=reason)
 
 
 def unknown_origin(letter: Letter) -> str:

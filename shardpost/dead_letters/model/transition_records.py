@@ -207,7 +207,7 @@ def outcome_records(
         topic = rules.retry_topic(letter.origin_topic)
         gone = removed(letter, record, LetterState.RETRIED, now, routes)
         return [retry_record(letter, record, topic, routes), gone]
-    reason = decide(letter, now, rules).reason
+    reason = decide(letter, rules).reason
     if reason is None:  # due, but its retry topic does not accept it
         reason = "too large for its retry topic together with its original key"
     gone = removed(letter, record, LetterState.PARKED, now, routes)

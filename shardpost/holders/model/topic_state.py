@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from shardpost.delta.snapshot import NEVER, IncompleteLook, Snapshot
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
-from shardpost.holders.model.lost_tombstones import (
+from shardpost.holders.model.lost_records import (
     Compaction,
     Reconciliation,
     require_all_partitions,

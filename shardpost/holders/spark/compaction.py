@@ -24,7 +24,7 @@ from shardpost.errors import shown
 from shardpost.holders import compaction
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.compaction_request import CompactionRequest
-from shardpost.holders.model.lost_tombstones import require_certain
+from shardpost.holders.model.lost_records import require_certain
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.topic_state import TopicState, Unread
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, inputs_of

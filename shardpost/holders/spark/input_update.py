@@ -24,7 +24,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import one_line, shown
 from shardpost.holders.model import view_tables
 from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.lost_tombstones import NamedKeys
+from shardpost.holders.model.lost_records import NamedKeys
 from shardpost.holders.model.view_tables import RETRY_NAMES
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, as_frame
 from shardpost.holders.spark.corrections import Corrections

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
-from shardpost.holders.model.lost_tombstones import Compaction, compaction_of
+from shardpost.holders.model.lost_records import Compaction, compaction_of
 
 
 @dataclass(frozen=True)
