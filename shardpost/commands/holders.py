@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from shardpost.commands.console import AS_JSON, INSTANT, KEY, SNAPSHOT, print_document, text_table
-from shardpost.delta.snapshot import RETENTION_IN_WORDS, Snapshot
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot_retention import RETENTION_IN_WORDS
 from shardpost.errors import one_line, shown
 from shardpost.holders.model.explain import Transition
 from shardpost.installation import opened

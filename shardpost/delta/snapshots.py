@@ -11,7 +11,8 @@ from deltalake.exceptions import TableNotFoundError
 from shardpost.delta import storage, table_log
 from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
 from shardpost.delta.query import OpenedTables, python_rows, python_values, query, select, stream
-from shardpost.delta.snapshot import RETENTION_IN_WORDS, Snapshot, kept_snapshots
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot_retention import RETENTION_IN_WORDS, kept_snapshots
 from shardpost.delta.storage import Tables, exists, open_table
 from shardpost.delta.table import Table, columns_of, from_row
 from shardpost.delta.table_log import RowTable

@@ -11,12 +11,7 @@ from difflib import get_close_matches
 
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
-from shardpost.delta.snapshot import (
-    LONGEST_EXCHANGE,
-    MOST_UNKNOWN_KEPT,
-    Snapshot,
-    UnknownExchanges,
-)
+from shardpost.delta.snapshot import LONGEST_EXCHANGE, MOST_UNKNOWN_KEPT, Snapshot, UnknownExchanges
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table, Version
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError, UsageError, shown

@@ -21,7 +21,7 @@ from shardpost.dead_letters.letters_table import origins
 from shardpost.dead_letters.removal import OldLetters
 from shardpost.delta import snapshots, stored_files
 from shardpost.delta.query import table_errors
-from shardpost.delta.snapshot import kept_snapshots, latest_certain_time
+from shardpost.delta.snapshot_retention import kept_snapshots, latest_certain_time
 from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError
 from shardpost.holders import pruned_histories

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from shardpost.delta import snapshot, snapshots, storage, stored_files
-from shardpost.delta.snapshot import GRACE, kept_snapshots
+from shardpost.delta.snapshot_retention import GRACE, kept_snapshots
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import StoredFile, Table
 from shardpost.errors import ShardpostError, first_line

@@ -10,7 +10,8 @@ from deltalake.exceptions import TableNotFoundError
 
 from shardpost.delta import snapshots, storage, stored_files
 from shardpost.delta.query import table_errors
-from shardpost.delta.snapshot import GRACE, Snapshot
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot_retention import GRACE
 from shardpost.delta.storage import Tables, open_table
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError

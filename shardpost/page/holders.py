@@ -9,7 +9,8 @@ from fastapi.responses import Response
 
 from shardpost import tables
 from shardpost.dead_letters.model.letters import letter_id
-from shardpost.delta.snapshot import Snapshot, kept_snapshots
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot_retention import kept_snapshots
 from shardpost.holders import listed_holders, queries
 from shardpost.holders.model.explain import Change, PositionRecord, Transition
 from shardpost.holders.model.fields import RecordKind

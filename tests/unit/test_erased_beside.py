@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from shardpost.delta import rewritten_files, snapshots, storage, table_log
-from shardpost.delta.snapshot import GRACE, Snapshot
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot_retention import GRACE
 from shardpost.delta.table import Table
 from shardpost.holders import table_commits
 from shardpost.holders.model.view_tables import (

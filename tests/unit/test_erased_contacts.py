@@ -11,7 +11,7 @@ from shardpost.dead_letters import removal
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import rewritten_files, snapshots, storage
 from shardpost.delta.query import at_snapshot, rows
-from shardpost.delta.snapshot import GRACE
+from shardpost.delta.snapshot_retention import GRACE
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders import queries, table_commits

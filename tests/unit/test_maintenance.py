@@ -18,7 +18,8 @@ from shardpost import tables
 from shardpost.delta import parquet_files, snapshots, storage, stored_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import rows
-from shardpost.delta.snapshot import GRACE, Snapshot, kept_snapshots
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot_retention import GRACE, kept_snapshots
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError

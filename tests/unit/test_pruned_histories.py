@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings, strategies
 
 from shardpost.delta import parquet_files, rewritten_files, snapshots, storage
-from shardpost.delta.snapshot import Snapshot, latest_certain_time
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot_retention import latest_certain_time
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError

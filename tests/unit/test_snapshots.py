@@ -16,11 +16,6 @@ from hypothesis import strategies as st
 from shardpost.delta import parquet_files, snapshots, storage
 from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.snapshot import (
-    ALL_FOR,
-    GRACE,
-    HOURLY_FOR,
-    LONGEST_GAP,
-    MINUTELY_FOR,
     MOST_AHEAD,
     NEVER,
     Cleaning,
@@ -28,6 +23,13 @@ from shardpost.delta.snapshot import (
     IncompleteLook,
     Scattered,
     Snapshot,
+)
+from shardpost.delta.snapshot_retention import (
+    ALL_FOR,
+    GRACE,
+    HOURLY_FOR,
+    LONGEST_GAP,
+    MINUTELY_FOR,
     kept_snapshots,
 )
 from shardpost.delta.table import Table

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from shardpost.delta.snapshot import RETENTION_IN_WORDS
+from shardpost.delta.snapshot_retention import RETENTION_IN_WORDS
 from shardpost.delta.table import LOG_FOLDER, StoredFile, Table
 from shardpost.wording import counted, in_bytes, ranges_text
 
