@@ -28,7 +28,7 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.settings.forms import read_text
 from shardpost.topics.declared import DEAD_LETTERS, DECLARED, INPUTS, OWN_STORES, PARTITIONS_AS
 from shardpost.topics.model.cluster import UNCLEAN, Expected, with_in_sync
-from shardpost.topics.model.plan import AT_LEAST, POLICY, TIMESTAMPS, policies
+from shardpost.topics.model.departures import AT_LEAST, POLICY, TIMESTAMPS, policies
 from shardpost.values.topic_names import TopicName, check_topic
 from shardpost.wording import meant
 

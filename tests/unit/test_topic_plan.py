@@ -25,17 +25,9 @@ from shardpost.topics.model.cluster import (
     View,
     with_in_sync,
 )
+from shardpost.topics.model.departures import AT_LEAST, POLICY, departures, is_as_declared, policies
 from shardpost.topics.model.finding import Finding, Severity, exit_code
-from shardpost.topics.model.plan import (
-    AT_LEAST,
-    POLICY,
-    Step,
-    TopicPlan,
-    departures,
-    is_as_declared,
-    plan_changes,
-    policies,
-)
+from shardpost.topics.model.plan import Step, TopicPlan, plan_changes
 
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 BROKERS = frozenset({1, 2, 3})

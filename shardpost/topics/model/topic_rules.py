@@ -15,16 +15,15 @@ from shardpost.topics.model.cluster import (
     Source,
     View,
 )
-from shardpost.topics.model.finding import Finding, Severity
-from shardpost.topics.model.plan import (
+from shardpost.topics.model.departures import (
     AT_LEAST,
-    PARTITIONS,
     POLICY,
     TIMESTAMPS,
     departures,
     is_as_declared,
-    steps,
 )
+from shardpost.topics.model.finding import Finding, Severity
+from shardpost.topics.model.plan import PARTITIONS, steps
 from shardpost.topics.model.plan import REPLICAS as REPLICATION_FACTOR
 from shardpost.wording import counted
 
