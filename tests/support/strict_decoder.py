@@ -88,9 +88,11 @@ def _column(value: Any) -> str | bool | None:
 
 def canonical(number: str) -> str:
     """Return a number without needless zeros if MAX_DIGITS hold it, else as it was written."""
+    if "e" in number.lower():  # whose exponent may have more digits than Python's decimals
+        return number
     sign, digits, exponent = Decimal(number).as_tuple()
     assert isinstance(exponent, int)
-    if "e" in number.lower() or len(digits) > MAX_DIGITS or -exponent > MAX_DIGITS:
+    if len(digits) > MAX_DIGITS or -exponent > MAX_DIGITS:
         return number
     if not any(digits):
         return "0"

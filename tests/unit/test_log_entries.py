@@ -222,7 +222,7 @@ def test_a_version_that_was_opened_is_not_opened_again_and_is_taken_for_no_other
     for versions in ([3, 7], [3, newest.version()]):
         expected = one_by_one(settings, versions)
         assert needed_paths(installed(settings).tables, GROWN, files, versions, newest) == expected
-    monkeypatch.setattr(storage, "DeltaTable", None)
+    monkeypatch.setattr("deltalake.DeltaTable", None)
     assert needed_paths(installed(settings).tables, GROWN, files, versions, newest) == expected
 
 
