@@ -159,7 +159,7 @@ def test_records_that_change_each_time_are_an_error(
     put(kafka, 1, 2)
     sums(kafka)
     monkeypatch.setattr(Projections, "_is_valid", lambda *_: False)
-    with pytest.raises(ShardpostError, match=r"expected unchanged records .*: run it again$"):
+    with pytest.raises(ShardpostError, match=r"expected unchanged records, .*: run it again$"):
         sums(kafka)
 
 
