@@ -160,18 +160,21 @@ def share_of_rate(installation: Installation, most: int = RATE_SHARES) -> Iterat
     Waits while others have all; `lock_wait` at most, then LockedError.
     """
     rate, files, what = installation.settings.mail_rate, installation.files, "a send at a rate"
+    if rate is None:
+        yield None
+        return
     names = [f"mail-rate-{number}" for number in range(RATE_SHARES)]
     with ExitStack() as held:
         shares = 0
-        for name in names if rate is not None else ():
+        for name in names:
             if shares < most:
                 with suppress(LockedError):
                     held.enter_context(exclusive(files, name, what))
                     shares += 1
-        if rate is not None and not shares:
+        if not shares:
             held.enter_context(exclusive(files, names[0], what, wait=files.lock_wait))
             shares = 1
-        yield None if rate is None else rate * shares / RATE_SHARES
+        yield rate * shares / RATE_SHARES
 
 
 def _counted(week: PreparedWeek, reports: Sequence[ShardReport]) -> list[ShardStatus]:
