@@ -191,6 +191,7 @@ def states(settings: Settings) -> dict[str, str]:
 
     So does the index say it, of each letter all that the list has, also where it is made anew.
     """
+    await_markers(settings)
     before = every_letter(settings)
     assert in_index(settings) == listed_facts(before)
     append(settings)
