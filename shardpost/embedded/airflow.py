@@ -35,9 +35,7 @@ HOST = "127.0.0.1"
 USER = "admin"
 PARALLEL_TASKS = 4
 BIN = Path(sys.executable).parent
-# May be set to a cluster's connection; else Spark runs where the commands run it.
 METRICS = "AIRFLOW__METRICS__"
-SPARK_CONNECTION = "AIRFLOW_CONN_SPARK_DEFAULT"
 DATABASE = "shardpost.embedded.CONNECT"
 API_SERVER = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": f"{DATABASE}_API"}
 FIRST_WEEK = "SHARDPOST_WEEKLY_FIRST"
@@ -71,6 +69,8 @@ def task_logs(settings: Settings) -> Path:
 def environment(settings: Settings) -> dict[str, str]:
     """Return the variables of a process of this Airflow, with our settings."""
     home, logs = settings.home / "airflow", task_logs(settings)
+    # May be set to a cluster's connection; else Spark runs where the commands run it.
+    connection_variable = f"AIRFLOW_CONN_{settings.connection_ids['spark'].upper()}"
     spark = {"conn_type": "spark", "host": settings.spark_master}
     spark_connection = json.dumps(spark | {"extra": {"deploy-mode": "client"}})
     this_week = {FIRST_WEEK: str(IsoWeek.of(datetime.now(UTC)))}
@@ -100,7 +100,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
         "NO_COLOR": "1",
         "PATH": f"{BIN}:{os.environ.get('PATH', os.defpath)}",  # finds spark-submit
-        SPARK_CONNECTION: os.environ.get(SPARK_CONNECTION) or spark_connection,
+        connection_variable: os.environ.get(connection_variable) or spark_connection,
         # Every path that a generated airflow.cfg names, for one restored from another home.
         "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(PLUGINS),

@@ -1,9 +1,10 @@
 """The settings of a task, completed from Airflow's connections.
 
-`kafka_default`, `smtp_default` and `aws_default`, out of whichever secrets backend Airflow asks. A
-setting that is given counts, and its connection is not asked for: so the embedded Airflow, which
-gives its processes all settings, goes by them alone. A connection becomes the variables that mean
-the same; by these, too, a Spark job gets it, and never by arguments. (Decision 0039.)
+Those of Kafka, the mail server and the object store (SHARDPOST_CONNECTIONS has their ids), out of
+whichever secrets backend Airflow asks. A setting that is given counts, and its connection is not
+asked for: so the embedded Airflow, which gives its processes all settings, goes by them alone. A
+connection becomes the variables that mean the same; by these, too, a Spark job gets it, and never
+by arguments. (Decision 0039.)
 """
 
 import json
@@ -21,6 +22,8 @@ from airflow.sdk.log import mask_secret
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.installation import Installation
 from shardpost.settings import Settings, given, load
+from shardpost.settings import one as setting
+from shardpost.settings.forms import connection_ids
 from shardpost.settings.variables import client_variable, is_secret
 
 log = logging.getLogger(__name__)
@@ -30,7 +33,7 @@ BOOTSTRAP, SMTP_HOST, ACCESS_KEY = (
     "SHARDPOST_SMTP_HOST",
     "AWS_ACCESS_KEY_ID",
 )
-# How a cluster is reached. What else `kafka_default` has is of consumers and producers of others.
+# How a cluster is reached. What else its connection has is of consumers and producers of others.
 _OF_KAFKA = ("security.protocol", "sasl.", "ssl.", "enable.ssl.", "client.rack")
 # That of `airflow connections create-default-connections`, which nobody meant.
 _EXAMPLE = {"bootstrap.servers": "broker:29092", "group.id": "my-group"}
@@ -53,13 +56,13 @@ def task_installation(*, mails: bool = False) -> Installation:
     used = found()
     for one in used:
         if one.variables:
-            log.info("%s: from the connection %s", one.kind.subject, one.kind.connection)
-    servers = [one.by for one in used if one.kind.connection == "smtp_default"]
-    if mails and not any(by != DEFAULT for by in servers):
+            log.info("%s: from the connection %s", one.kind.subject, one.connection)
+    [server] = [one for one in used if one.kind.name == "smtp"]
+    if mails and server.by == DEFAULT:
         raise ShardpostError(
             "no mail server: expected SHARDPOST_SMTP_HOST in the environment, or the connection"
-            " smtp_default (it may exist while the secrets backend does not answer); an empty"
-            " SHARDPOST_SMTP_HOST in the environment selects the mail sink of `shardpost up`"
+            f" {server.connection} (it may exist while the secrets backend does not answer); an"
+            " empty SHARDPOST_SMTP_HOST in the environment selects the mail sink of `shardpost up`"
         )
     return Installation(settings_of(used))
 
@@ -69,7 +72,7 @@ def settings_of(used: list["Used"]) -> Settings:
     variables = {name: text for one in used for name, text in one.variables.items()}
     if not variables:
         return load()
-    names = ", ".join(one.kind.connection for one in used if one.variables)
+    names = ", ".join(one.connection for one in used if one.variables)
     open_ = {name: text for name, text in variables.items() if name not in given()}
     try:
         return load({**open_, **os.environ})
@@ -78,23 +81,23 @@ def settings_of(used: list["Used"]) -> Settings:
 
 
 def describe() -> None:
-    """Print {connection: [what counts, the address that it leads to]} as JSON, for the doctor."""
+    """Print {kind: [what counts, the address that it leads to]} as JSON, for the doctor."""
     used = found()
     settings = settings_of(used)
     addresses = {
-        "kafka_default": settings.bootstrap,
-        "smtp_default": f"{settings.mail_server}:{settings.smtp_port}",
-        "aws_default": settings.tables_root,
+        "kafka": settings.bootstrap,
+        "smtp": f"{settings.mail_server}:{settings.smtp_port}",
+        "aws": settings.tables_root,
     }
-    found_ = {one.kind.connection: [one.by, addresses[one.kind.connection]] for one in used}
+    found_ = {one.kind.name: [one.by, addresses[one.kind.name]] for one in used}
     sys.stdout.write(f"{json.dumps(found_)}\n")
 
 
 class Kind(NamedTuple):
-    """A connection, what it is about, the variable that counts instead, and its translation."""
+    """What a connection is for, the variable that counts instead, and its translation."""
 
+    name: str  # in SHARDPOST_CONNECTIONS
     subject: str
-    connection: str
     variable: str
     translate: Callable[[Any], dict[str, str]]
 
@@ -104,6 +107,7 @@ class Used:
     """What counts for a kind: the given variable, or those that the connection means, if any."""
 
     kind: Kind
+    connection: str  # its id
     is_given: bool
     variables: Mapping[str, str]
 
@@ -112,23 +116,24 @@ class Used:
         """What counts, by its name."""
         if self.is_given:
             return self.kind.variable
-        return self.kind.connection if self.variables else DEFAULT
+        return self.connection if self.variables else DEFAULT
 
 
 def found() -> list[Used]:
     """Return what counts of each kind; connections are asked for only where they could."""
-    known = given()
+    known, ids = given(), connection_ids(setting("connections"))
     is_on_store = (known.get("SHARDPOST_TABLES") or "").startswith("s3://")
     kinds = [kind for kind in _KINDS if kind.variable != ACCESS_KEY or is_on_store]
     return [
-        Used(kind, kind.variable in known, {} if kind.variable in known else _variables(kind))
+        Used(kind, ids[kind.name], is_given, {} if is_given else _variables(kind, ids[kind.name]))
         for kind in kinds
+        for is_given in (kind.variable in known,)
     ]
 
 
-def _variables(kind: Kind) -> dict[str, str]:
+def _variables(kind: Kind, conn_id: str) -> dict[str, str]:
     try:
-        connection = BaseHook.get_connection(kind.connection)
+        connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
         return {}
     variables = {name: text for name, text in kind.translate(connection).items() if text}
@@ -143,11 +148,13 @@ def _of_kafka(connection: Any) -> dict[str, str]:
     if extra == _EXAMPLE:
         return {}
     if not extra.get("bootstrap.servers"):
-        raise UsageError("connection kafka_default: expected bootstrap.servers in its extra")
+        raise UsageError(
+            f"connection {connection.conn_id}: expected bootstrap.servers in its extra"
+        )
     if "oauth_cb" in extra:
         raise UsageError(
-            "connection kafka_default: oauth_cb is a function, which Spark's client cannot call:"
-            " expected a login with sasl.mechanisms, or sasl.oauthbearer.method=oidc"
+            f"connection {connection.conn_id}: oauth_cb is a function, which Spark's client cannot"
+            " call: expected a login with sasl.mechanisms, or sasl.oauthbearer.method=oidc"
         )
     client = {
         client_variable(name): _text(value)
@@ -165,11 +172,11 @@ def _of_smtp(connection: Any) -> dict[str, str]:
     """Read `disable_ssl` and `disable_tls` as the hook of Airflow does."""
     extra = connection.extra_dejson
     if not connection.host:
-        raise UsageError("connection smtp_default: expected a host")
+        raise UsageError(f"connection {connection.conn_id}: expected a host")
     if extra.get("auth_type", "basic") != "basic" or extra.get("ssl_context") == "none":
         raise UsageError(
-            "connection smtp_default: expected a login with user and password (auth_type basic),"
-            " and no ssl_context `none`: certificates are always verified"
+            f"connection {connection.conn_id}: expected a login with user and password (auth_type"
+            " basic), and no ssl_context `none`: certificates are always verified"
         )
     tls = "tls" if not extra.get("disable_ssl") else "starttls"
     if tls == "starttls" and extra.get("disable_tls"):
@@ -187,8 +194,9 @@ def _of_aws(connection: Any) -> dict[str, str]:
     extra = connection.extra_dejson
     if extra.get("role_arn"):
         raise UsageError(
-            "connection aws_default: role_arn is not used: expected a key (login and password), or"
-            " AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN in the environment"
+            f"connection {connection.conn_id}: role_arn is not used: expected a key (login and"
+            " password), or AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN in the"
+            " environment"
         )
     return {
         ACCESS_KEY: connection.login or "",
@@ -198,7 +206,7 @@ def _of_aws(connection: Any) -> dict[str, str]:
 
 
 _KINDS = (
-    Kind("Kafka", "kafka_default", BOOTSTRAP, _of_kafka),
-    Kind("the mail server", "smtp_default", SMTP_HOST, _of_smtp),
-    Kind("the object store", "aws_default", ACCESS_KEY, _of_aws),
+    Kind("kafka", "Kafka", BOOTSTRAP, _of_kafka),
+    Kind("smtp", "the mail server", SMTP_HOST, _of_smtp),
+    Kind("aws", "the object store", ACCESS_KEY, _of_aws),
 )

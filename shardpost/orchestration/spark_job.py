@@ -17,6 +17,8 @@ from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.installation import Installation
 from shardpost.orchestration.connections import task_installation
 from shardpost.orchestration.tasks import JobLog, failure, task_errors
+from shardpost.settings import one
+from shardpost.settings.forms import connection_ids
 from shardpost.spark.jars import class_archive, packages_zip
 from shardpost.spark.job import BY_DEFAULT, JobSpec, ask_to_stop, document_of, job_folder
 from shardpost.spark.submit import (
@@ -40,7 +42,7 @@ ATTENTION = "%s: done, needs attention: see its result"
 
 
 class SparkJob(SparkSubmitOperator):
-    """Runs a job of spark_jobs/ through the connection `spark_default`; returns its JSON result.
+    """Runs a job of spark_jobs/ through Airflow's connection for Spark; returns its JSON result.
 
     `request` is a document, or a function of the run, which is called when the task runs: what it
     refuses with a ShardpostError fails the task before anything is started, and the job runs as of
@@ -61,9 +63,11 @@ class SparkJob(SparkSubmitOperator):
         request: str | Callable[[Context], object] = BY_DEFAULT,
         part: str = "",
         mails: bool = False,
+        conn_id: str | None = None,
         **rest: Any,
     ) -> None:
-        super().__init__(name=f"shardpost {job.name}", **rest)
+        conn_id = conn_id or connection_ids(one("connections"))["spark"]
+        super().__init__(name=f"shardpost {job.name}", conn_id=conn_id, **rest)
         self.job = job
         self.request = BY_DEFAULT if callable(request) else request
         # Not a template field: Airflow shows what is raised there inside of a closed group.
@@ -89,7 +93,7 @@ class SparkJob(SparkSubmitOperator):
         return self._submit(installation, context)
 
     def _submit(self, installation: Installation, context: Context) -> Any:
-        require_master(master := self._master())
+        require_master(master := self._master(), f"the connection {self._conn_id}")
         with job_folder() as folder, class_archive(self.job) as archive:
             result = folder / RESULT
             own = job_conf(installation, self.job, *archive.jvm_options, document=self.request)

@@ -32,6 +32,9 @@ _STORE = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_.=-]+)*/
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")  # a path has no two slashes in a row
 _SCHEMED = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://\S")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_CONNECTION = re.compile(
+    r"(?a)(kafka|smtp|aws|spark)=([\w#!()\-.:/\\]+)"
+)  # ids as Airflow has them
 
 
 def read_text(path: Path, *, advice: str = "", default: str | None = None) -> str:
@@ -128,6 +131,26 @@ def unsubscribe_url(text: str) -> str:
 def unsubscribe_secrets(text: str) -> str:
     """Check the secrets of the tokens in unsubscribe links: `ID:SECRET`, separated by blanks."""
     keys_of(text)
+    return text
+
+
+def connection_ids(text: str) -> dict[str, str]:
+    """Return {kind: id of its Airflow connection}, those that the text does not give, too."""
+    given: dict[str, str] = {}
+    for part in text.split():
+        match = _CONNECTION.fullmatch(part)
+        if not match or match[1] in given:
+            raise ValueError(
+                "expected kafka=ID, smtp=ID, aws=ID and spark=ID, each at most once, separated by"
+                f" blanks, found {part!r}"
+            )
+        given[match[1]] = match[2]
+    return {kind: given.get(kind, f"{kind}_default") for kind in ("kafka", "smtp", "aws", "spark")}
+
+
+def connections(text: str) -> str:
+    """Check the ids of Airflow's connections."""
+    connection_ids(text)
     return text
 
 
@@ -239,6 +262,7 @@ DagIds = Annotated[
     str,
     _like(r"(?a)\s*[\w.-]+\s*(,\s*[\w.-]+\s*)*", "ids of DAGs, comma-separated"),
 ]
+Connections = Annotated[str, AfterValidator(connections)]
 Located = Annotated[str, AfterValidator(lambda text: located(text))]
 File = Annotated[Path, AfterValidator(lambda path: _path(path).expanduser().absolute())]
 Absolute = Annotated[Path, AfterValidator(lambda path: _absolute(path))]

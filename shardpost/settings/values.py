@@ -190,6 +190,10 @@ class Settings(BaseModel):
     airflow_user: str | None = None
     airflow_password: str | None = Field(None, repr=False)
 
+    connections: forms.Connections = (
+        "kafka=kafka_default smtp=smtp_default aws=aws_default spark=spark_default"
+    )
+
     compact_schedule: forms.Cron = schedules.COMPACT
     follow: Literal["off", "on"] = "off"
     sweep_schedule: forms.Cron = schedules.SWEEP
@@ -312,6 +316,11 @@ class Settings(BaseModel):
     def alert_urls(self) -> list[str]:
         """The URLs of the alert channels, which have secrets."""
         return (self.alerts or "").split()
+
+    @property
+    def connection_ids(self) -> dict[str, str]:
+        """The id of Airflow's connection of each kind: kafka, smtp, aws, spark."""
+        return forms.connection_ids(self.connections)
 
     @property
     def requestable_dags(self) -> frozenset[str]:

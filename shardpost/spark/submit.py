@@ -121,15 +121,14 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def require_master(master: str) -> None:
+def require_master(master: str, named_by: str = "SHARDPOST_SPARK_MASTER") -> None:
     """Raise ShardpostError if nothing listens at a standalone master's address."""
     from shardpost.kafka.clients import LISTEN_SECONDS, why_nobody_listens  # not for `--help`
 
     is_standalone = master.startswith("spark://")
     if is_standalone and (reason := why_nobody_listens(master, LISTEN_SECONDS)):
         raise ShardpostError(
-            f"Spark's master {master} cannot be reached: {reason}: start it, or correct"
-            " SHARDPOST_SPARK_MASTER (for DAGs, the connection spark_default)"
+            f"Spark's master {master} cannot be reached: {reason}: start it, or correct {named_by}"
         )
 
 
@@ -208,7 +207,7 @@ def conf_on(installation: Installation, master: str, conf: dict[str, str]) -> di
 _OURS = "Shardpost sets it itself"
 _OWN_PREFIX = "spark.sql."
 _OWN = {
-    "spark.master": "set SHARDPOST_SPARK_MASTER, or the connection spark_default",
+    "spark.master": "set SHARDPOST_SPARK_MASTER, or Airflow's connection for Spark",
     "spark.driver.memory": "set SHARDPOST_DRIVER_MEMORY",
     "spark.submit.deployMode": "the driver runs where it is started",
     "spark.speculation": "a mail or a letter must not be sent by two tasks at once",

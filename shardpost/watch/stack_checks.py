@@ -104,10 +104,11 @@ def check_connections(installation: Installation, _now: datetime) -> Iterator[Do
 
     Of another Airflow than the embedded one, where this environment has its configuration.
     """
+    ids = installation.settings.connection_ids
     if installation.settings.airflow_url is None:
         said = (
             "DAGs of the embedded Airflow use the settings, and for Spark the connection"
-            " spark_default"
+            f" {ids['spark']}"
         )
         yield ok("connections", said)
         return
@@ -117,12 +118,12 @@ def check_connections(installation: Installation, _now: datetime) -> Iterator[Do
         yield unknown("connections", f"not known here ({counting}): {logs}")
         return
     ours = {
-        "kafka_default": ("SHARDPOST_BOOTSTRAP_SERVERS", installation.kafka.bootstrap),
-        "smtp_default": ("SHARDPOST_SMTP_HOST", installation.values(SmtpServer).address),
+        "kafka": ("SHARDPOST_BOOTSTRAP_SERVERS", installation.kafka.bootstrap),
+        "smtp": ("SHARDPOST_SMTP_HOST", installation.values(SmtpServer).address),
     }
-    for connection, (by, address) in counting.items():
-        variable, own = ours.get(connection, ("", address))
-        name = f"connection {connection}"
+    for kind, (by, address) in counting.items():
+        variable, own = ours.get(kind, ("", address))
+        name = f"connection {ids[kind]}"
         if own == address:
             yield ok(name, f"DAGs use {by}: {address}")
             continue
@@ -131,7 +132,7 @@ def check_connections(installation: Installation, _now: datetime) -> Iterator[Do
 
 
 def _counting() -> dict[str, list[str]] | str:
-    """Return {connection: [what counts, address]} of this environment's Airflow, or why not."""
+    """Return {kind: [what counts, address]} of this environment's Airflow, or why not."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _DESCRIBE],
@@ -154,8 +155,9 @@ def check_spark(installation: Installation, _now: datetime) -> Iterator[DoctorFi
     master, conf = installation.settings.spark_master, installation.settings.spark_conf
     conf_on(installation, master, {})
     require_master(master)
+    connection = installation.settings.connection_ids["spark"]
     more = f", with {conf}" if conf else ""
-    yield ok("spark", f"{master}{more}; DAGs use the connection spark_default")
+    yield ok("spark", f"{master}{more}; DAGs use the connection {connection}")
 
 
 API_SECONDS = 5.0

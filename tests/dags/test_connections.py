@@ -16,9 +16,11 @@ from airflow.utils.session import create_session
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.installation import Installation
 from shardpost.orchestration.connections import found, task_installation
+from shardpost.orchestration.spark_job import SparkJob
 from shardpost.run_requests import dispatch as module
 from shardpost.run_requests.model.commands import DispatchCounts
 from shardpost.settings import Settings, load, loading
+from shardpost.spark.job import JobSpec
 from shardpost.watch import stack_checks
 from shardpost.watch.stack_checks import check_connections
 from tests.dags.conftest import StandIn
@@ -134,7 +136,7 @@ def test_aws_default_is_asked_for_tables_on_an_object_store_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given(monkeypatch, "aws_default", **AWS)
-    assert [one.kind.connection for one in found()] == ["kafka_default", "smtp_default"]
+    assert [one.connection for one in found()] == ["kafka_default", "smtp_default"]
     monkeypatch.setenv("SHARDPOST_TABLES", "s3://bucket/tables")
     [*_, store] = found()
     assert store.variables == {
@@ -146,6 +148,20 @@ def test_aws_default_is_asked_for_tables_on_an_object_store_only(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "mine")
     [*_, store] = found()
     assert (store.by, store.variables) == ("AWS_ACCESS_KEY_ID", {})
+
+
+def test_ids_of_connections_are_a_setting_and_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SHARDPOST_CONNECTIONS", "kafka=trading_kafka spark=team.spark")
+    kafka(monkeypatch, **{"bootstrap.servers": "wrong.example:1"})
+    given(monkeypatch, "trading_kafka", conn_type="kafka", extra=KAFKA)
+    assert task_installation().settings.bootstrap == KAFKA["bootstrap.servers"]
+    assert [one.by for one in found()] == ["trading_kafka", "default"]
+    assert SparkJob(task_id="a", job=JobSpec("stand_in"))._conn_id == "team.spark"
+    given(monkeypatch, "trading_kafka", conn_type="kafka", extra={})
+    with pytest.raises(UsageError, match="connection trading_kafka: expected"):
+        task_installation()
 
 
 @pytest.mark.parametrize(

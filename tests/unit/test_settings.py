@@ -80,6 +80,7 @@ WRONG = {
     "SMTP_PLAIN_LOGIN": ["maybe"],
     "AIRFLOW_URL": ["airflow:8080", "http://airflow:99999"],
     "AIRFLOW_USER": ["anna"],
+    "CONNECTIONS": ["trading_kafka", "kafka=a kafka=b", "s3=a", "spark="],
     "ASKABLE_DAGS": ["weekly_email;other"],
     "UNSUBSCRIBE_URL": [
         *("http://bank.com/{client}", "https://bank.com/ {client}", "https://bank.com/{client"),
