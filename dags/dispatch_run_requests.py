@@ -46,9 +46,10 @@ REQUESTS = Asset(
 @task_errors()
 def dispatch() -> dict[str, Any]:
     """Dispatch once; return the counts of what was done."""
+    from shardpost.orchestration.own_runs import OwnRuns
     from shardpost.run_requests.dispatch import dispatch as dispatch_now
 
-    counts = dispatch_now(task_installation(), datetime.now(UTC))
+    counts = dispatch_now(task_installation(), datetime.now(UTC), OwnRuns())
     (log.error if counts.lost else log.info)(counts.in_words())
     return vars(counts)
 

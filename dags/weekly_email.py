@@ -46,6 +46,7 @@ from shardpost.orchestration.tasks import (
     DEFAULTS,
     HOLDERS,
     MEANT,
+    ON_DEMAND,
     params_of,
     require_known,
     task_errors,
@@ -116,7 +117,7 @@ def week_of(params: Any, run: Any) -> IsoWeek:
     """
     if params["week"]:
         return IsoWeek.parse(params["week"])
-    if params["early"] and run.run_type == "manual":
+    if params["early"] and run.run_type in ON_DEMAND:
         return IsoWeek.of(run.run_after)
     if run.data_interval_start is not None:
         return IsoWeek.of(run.data_interval_start)

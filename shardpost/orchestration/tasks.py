@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 NEVER_TRIED_AGAIN = (BAD_USAGE, NEEDS_ATTENTION)
 TRACEBACK = "Traceback (the reason is below it)"
 MOST_NAMED = 20  # lines of what needs attention in one alert
+# The types of runs that a person started, or asked for by a run request.
+ON_DEMAND = ("manual", "operator_triggered")
 
 
 @contextmanager
@@ -87,8 +89,8 @@ def say_that_it_is_tried_again(context: Context) -> None:
 def alert(context: Context) -> None:
     """Log, as the last line, why a task failed; alert people, unless its last run failed too.
 
-    There with the run, the task and its shards. That the params of a manual run were refused is an
-    event: no later success is about it.
+    There with the run, the task and its shards. That the params of a manual or requested run were
+    refused is an event: no later success is about it.
     """
     task = context["ti"]
     label = getattr(task, "rendered_map_index", None)
@@ -96,7 +98,7 @@ def alert(context: Context) -> None:
     why = _why(context)
     line = f"{where}, attempt {task.try_number}: {why}"
     is_refused = isinstance(context.get("exception"), RefusedError)
-    is_manual = getattr(context.get("dag_run"), "run_type", None) == "manual"
+    is_manual = getattr(context.get("dag_run"), "run_type", None) in ON_DEMAND
     subject, source = _task_subject(context), REPORTED
     if is_refused and is_manual:
         subject, source = f"{subject} {task.run_id}", EVENT

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -33,6 +33,16 @@ class AirflowUnreachableError(ShardpostError):
 
 class AirflowRunError(ShardpostError):
     """A run failed, or takes too long."""
+
+
+class StartsRuns(Protocol):
+    """What a dispatch asks Airflow; ShardpostError for each unexpected answer."""
+
+    def run(self, dag: str, run_id: str) -> AirflowRun | None:
+        """Return a run; None if Airflow has no run with that id."""
+
+    def start(self, dag: str, run_id: str, conf: dict[str, Any], note: str) -> str | None:
+        """Start a run under that id, once; return why Airflow rejects it, or None."""
 
 
 class AirflowApi:
@@ -79,7 +89,7 @@ class AirflowApi:
         form = {"dag_run_id": run_id, "logical_date": None, "conf": conf, "note": note}
         response = self._retried("POST", f"{path}/dagRuns", form)
         if response.status_code in (BAD_REQUEST, NOT_FOUND, UNPROCESSABLE):
-            return f"Airflow rejects the run: {_shown(response)}"
+            return rejected(str(_detail(response) or response.text))
         if response.status_code != CONFLICT:
             with _answer(response):
                 pass
@@ -198,8 +208,17 @@ def _detail(response: httpx.Response) -> Any:
 
 
 def _shown(response: httpx.Response) -> str:
-    text = " ".join(str(_detail(response) or response.text).split())
+    return _short(str(_detail(response) or response.text))
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
     return text if len(text) <= MAX_REASON_CHARACTERS else f"{text[:MAX_REASON_CHARACTERS]}…"
+
+
+def rejected(why: str) -> str:
+    """Return why a request is refused that Airflow rejects."""
+    return f"Airflow rejects the run: {_short(why)}"
 
 
 def _unreachable(address: str, error: Exception) -> AirflowUnreachableError:
@@ -218,7 +237,7 @@ class AirflowRuns:
     since they are quick, and Airflow's SQLite takes one writer.
     """
 
-    def __init__(self, api: AirflowApi | None, unreachable: str | None = None) -> None:
+    def __init__(self, api: StartsRuns | None, unreachable: str | None = None) -> None:
         self._api, self._lock = api, threading.Lock()
         self.unreachable = unreachable
         self.errors: list[str] = []
@@ -243,7 +262,7 @@ class AirflowRuns:
                 lambda api: api.start(command.dag, command.run_id, command.conf, short)
             )
 
-    def _call(self, call: Callable[[AirflowApi], T]) -> T:
+    def _call(self, call: Callable[[StartsRuns], T]) -> T:
         if self._api is None or self.unreachable is not None:
             raise NoAnswerError(self.unreachable or "no Airflow is configured")
         try:

@@ -8,7 +8,7 @@ dispatch, and what was not has no effect.
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -26,7 +26,13 @@ from shardpost.kafka.transactions import LostAnswerError
 from shardpost.locks import refused_runs
 from shardpost.logs import step
 from shardpost.run_requests import request_topics
-from shardpost.run_requests.airflow_api import AirflowLogin, AirflowRuns, NoAnswerError, connected
+from shardpost.run_requests.airflow_api import (
+    AirflowLogin,
+    AirflowRuns,
+    NoAnswerError,
+    StartsRuns,
+    connected,
+)
 from shardpost.run_requests.model.commands import (
     Command,
     CommandState,
@@ -60,18 +66,22 @@ BATCH_REQUESTS = 500  # that one transaction decides on
 FRESH_SECONDS = 2.0
 
 
-def dispatch(installation: Installation, now: datetime) -> DispatchCounts:
+def dispatch(
+    installation: Installation, now: datetime, own: StartsRuns | None = None
+) -> DispatchCounts:
     """Decide on all requests, start the runs of issued commands, free the keys of ended runs.
 
-    Waits for a dispatch that is running already, then does the same itself. Raises ShardpostError,
-    with all else done, where a partition cannot be dispatched or Airflow does not answer.
+    `own`: the Airflow that the caller runs in; by default that of the settings. Waits for a
+    dispatch that is running already, then does the same itself. Raises ShardpostError, with all
+    else done, where a partition cannot be dispatched or Airflow does not answer.
     """
     with refused_runs.noting(installation.files, LOCK):
         with guards.run(installation, LOCK):
             dags = installation.settings.requestable_dags
             max_age = timedelta(installation.settings.request_days)
             rules = RequestRules(dags, max_age, request_topics.partitions(installation.kafka), now)
-            with connected(installation.values(AirflowLogin)) as runs:
+            login = installation.values(AirflowLogin)
+            with nullcontext(AirflowRuns(own)) if own else connected(login) as runs:
                 counts = _dispatch_partitions(installation, runs, rules)
                 if counts.forwarded:
                     counts.waiting = counts.unseen = 0  # the second time counts them again

@@ -37,6 +37,16 @@ def bag(database: None) -> Any:
 
 
 @pytest.fixture
+def synced(bag: Any) -> None:
+    """Have all DAGs of ours in the database, as after a parse."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.dag_processing.dagbag import sync_bag_to_db
+
+    DagBundlesManager().sync_bundles_to_db()  # type: ignore[no-untyped-call]
+    sync_bag_to_db(bag, "dags-folder", None)
+
+
+@pytest.fixture
 def dag(bag: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
     """Give the DAG that the file of a test is named for; its trial runs keep their params apart."""
     tested = bag.dags[request.path.stem.removeprefix("test_")]

@@ -18,6 +18,7 @@ from tests.support.command_line import CommandLine
 
 # What connections say instead.
 LEFT_OPEN = ("SHARDPOST_BOOTSTRAP_SERVERS", "SHARDPOST_KAFKA_PORT", "SHARDPOST_SMTP_HOST")
+LOGIN = "SHARDPOST_AIRFLOW_"
 USED = ("compact_positions", "dispatch_run_requests")
 
 
@@ -26,18 +27,12 @@ class OwnAirflow:
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self.site, self.folder = wheel.install(folder), folder
-        self._settings = settings.model_copy(
-            update={
-                "airflow_url": airflow.address(settings),
-                "airflow_user": airflow.USER,
-                "airflow_password": airflow.password(settings),
-            }
-        )
+        self._settings = settings
         self._shared = airflow.environment(self._settings)
         self.parts = {name: self._daemon(name) for name in airflow.PROCESSES}
 
     def environment(self, part: str) -> dict[str, str]:
-        """Return the variables of a part: settings but for what connections say, no connection."""
+        """Return the variables of a part: without a connection, what one says, and a login."""
         home = self.folder / part
         own = {
             **{name: text for name, text in self._shared.items() if "AIRFLOW_CONN" not in name},
@@ -50,7 +45,8 @@ class OwnAirflow:
             "SHARDPOST_HOME": str(home / "shardpost"),
             "SHARDPOST_TABLES": self._settings.tables_root,
         }
-        return {name: text for name, text in own.items() if name not in LEFT_OPEN}
+        left = {name for name in own if name.startswith(LOGIN)} | {*LEFT_OPEN}
+        return {name: text for name, text in own.items() if name not in left}
 
     def cli(self, *arguments: str) -> str:
         """Run a command of Airflow."""
@@ -92,7 +88,10 @@ class OwnAirflow:
 def test_a_request_becomes_a_run_of_the_wheel_by_connections_alone(
     settings: Settings, tmp_path: Path
 ) -> None:
-    """Trigger, dispatch and Spark driver find Kafka by kafka_default, which nothing else names."""
+    """Trigger, dispatch and Spark driver find Kafka by kafka_default, which nothing else names.
+
+    The dispatch starts the run without a login: no part has one.
+    """
     on_port = settings.model_copy(
         update={"airflow_port": daemons.choose_port(), "askable_dags": "compact_positions"}
     )
