@@ -6,7 +6,7 @@ ends as soon as it sees that.
 
 import socket
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,6 +21,8 @@ FOLLOWING = "following.json"
 # It says at least so often that it is there; who was silent three times as long is not.
 NOTED_EVERY = timedelta(minutes=1)
 SILENT_AFTER = 3 * NOTED_EVERY
+# Only a turn of many records may take so long.
+HANGS_AFTER = timedelta(minutes=30)
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,17 @@ def following(files: Files, now: datetime) -> FollowerHeartbeat | None:
     return found if found and found.is_there(now) else None
 
 
+def silent_follower(files: Files, now: datetime, since: datetime) -> FollowerHeartbeat | None:
+    """Return the follower that stopped saying that it is there, and is not known to have ended.
+
+    `since` is when a compaction last looked at the inputs: one after it makes it no matter.
+    """
+    found = _of(SharedFile(files, FOLLOWING).read())
+    if found is None or found.process.is_gone or now - found.noted_at < SILENT_AFTER:
+        return None
+    return found if since <= found.noted_at + SILENT_AFTER else None
+
+
 def successor(files: Files, own: FollowerHeartbeat, now: datetime) -> FollowerHeartbeat | None:
     """Return the follower that replaces this one, if any."""
     return _successor(own, following(files, now))
@@ -93,9 +106,10 @@ def note(files: Files, own: FollowerHeartbeat) -> None:
 
 def forget(files: Files, own: FollowerHeartbeat) -> None:
     """Remove this follower's heartbeat, unless it is another follower's."""
-    noted = _of(SharedFile(files, FOLLOWING).read())
+    file = SharedFile(files, FOLLOWING)
+    noted = _of(file.read())
     if noted is not None and noted.run == own.run:
-        note(files, replace(own, noted_at=own.noted_at - SILENT_AFTER))
+        file.remove()
 
 
 def _successor(own: FollowerHeartbeat, other: FollowerHeartbeat | None) -> FollowerHeartbeat | None:

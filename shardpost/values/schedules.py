@@ -119,3 +119,8 @@ def longest_pause(expression: str) -> timedelta:
         if last > _SOME_TIME + 2 * _WEEK:
             break
     return longest
+
+
+def longest_wait(expression: str) -> timedelta:
+    """Return how long a DAG's work may wait, given its configured schedule."""
+    return max(timedelta(hours=1), longest_pause(expression) + timedelta(minutes=30))

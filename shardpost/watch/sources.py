@@ -16,7 +16,7 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER
 from shardpost.errors import shown
 from shardpost.holders import plausibility
-from shardpost.holders.following import following
+from shardpost.holders.following import HANGS_AFTER, following, silent_follower
 from shardpost.holders.share_holders_topic import too_large_lists
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
@@ -28,7 +28,7 @@ from shardpost.maintenance.stored_tables import table_sizes
 from shardpost.run_requests.model.commands import CommandState
 from shardpost.run_requests.request_client import RECENT_DECISIONS, commands_in_force, list_decided
 from shardpost.topics.model.finding import Severity
-from shardpost.values.schedules import WeeklyTime, longest_pause
+from shardpost.values.schedules import WeeklyTime, longest_wait
 from shardpost.watch.audit import audit
 from shardpost.watch.model import conditions
 from shardpost.watch.model.conditions import Observations
@@ -148,20 +148,21 @@ def collect_snapshot(installation: Installation, now: datetime) -> Observations:
     known = newest.as_known(now)
     looked_at = newest.committed_at if known.looked_at == NEVER else known.looked_at
     age = found.age("snapshot_age_seconds", looked_at, now)
-    most = longest_wait(installation.settings.compact_schedule)
+    most, follows = longest_wait(installation.settings.compact_schedule), ""
+    if silent := silent_follower(installation.files, now, since=looked_at):
+        most = min(most, HANGS_AFTER)
+        follows = (
+            f"; the compaction that follows on {silent.holder} has said nothing since"
+            f" {silent.noted_at:%H:%M:%S} UTC: it may hang"
+        )
     if age > most.total_seconds():
         text = (
             f"snapshot {newest.number} has the inputs as of {looked_at:%Y-%m-%d %H:%M:%S} UTC, "
             f"{age:.0f} s ago:"
-            f" expected at most {duration_text(most)}"
+            f" expected at most {duration_text(most)}{follows}"
         )
         found.report(conditions.SNAPSHOT_AGE, "", text)
     return found
-
-
-def longest_wait(schedule: str) -> timedelta:
-    """Return how long a DAG's work may wait, given its configured schedule."""
-    return max(timedelta(hours=1), longest_pause(schedule) + timedelta(minutes=30))
 
 
 RUNS_WITHIN = timedelta(days=1)

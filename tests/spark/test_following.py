@@ -24,6 +24,8 @@ from shardpost.holders.model.compaction_request import CompactionRequest, Follow
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings, load
 from shardpost.topics.creation import apply_topics
+from shardpost.watch.model.conditions import SNAPSHOT_AGE
+from shardpost.watch.sources import collect_snapshot
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.model.week import IsoWeek
 from spark_jobs.compact_positions import turn
@@ -294,8 +296,16 @@ def test_killed_in_a_later_turn_the_next_run_ends_as_an_unbroken_one(
         agree(settings, fold)
 
 
+def aged(settings: Settings, after: timedelta) -> list[str]:
+    """Return what a watch says of the snapshot's age, so much later than now."""
+    found = collect_snapshot(installed(settings), datetime.now(UTC) + after)
+    return [one.text for one in found.conditions if one.rule == SNAPSHOT_AGE.name]
+
+
 @pytest.mark.one_of("kills of what makes tables")
-def test_halted_in_a_turn_it_goes_on_after_another_run_or_before_it(settings: Settings) -> None:
+def test_halted_in_a_turn_it_is_named_to_people_and_goes_on_before_another_run(
+    settings: Settings,
+) -> None:
     apply_topics(installed(settings))
     fold = Fold()
     fold.add(starter())
@@ -307,9 +317,14 @@ def test_halted_in_a_turn_it_goes_on_after_another_run_or_before_it(settings: Se
         job.wait_until_paused()
         job.stop()
         come(settings, fold, 2)
+        [found] = aged(settings, timedelta(minutes=32))
+        assert "said nothing since" in found
+        assert any(f", process {one.pid} has" in found for one in job.tree())
+        assert aged(settings, timedelta(minutes=25)) == []
         job.resume()
         wait_for(lambda: published(settings) == fold.holders(), "the next turn", job)
     finally:
         job.kill()
+    assert aged(settings, timedelta(minutes=32)) == []  # it is known to have ended
     run(settings)
     agree(settings, fold)

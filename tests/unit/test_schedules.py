@@ -7,8 +7,7 @@ import pytest
 
 from shardpost.errors import UsageError
 from shardpost.settings import Settings, load, loading, one
-from shardpost.values.schedules import WeeklyTime, longest_pause
-from shardpost.watch.sources import longest_wait
+from shardpost.values.schedules import WeeklyTime, longest_pause, longest_wait
 from shardpost.watch.table_checks import check_schedules
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.installed import installed
