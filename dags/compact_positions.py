@@ -33,8 +33,9 @@ success; the log says what to do.
 """
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
-from airflow.sdk import Context, CronTriggerTimetable, dag
+from airflow.sdk import DAG, Context, CronTriggerTimetable
 
 from shardpost.commands.positions import compact_command
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
@@ -42,61 +43,55 @@ from shardpost.holders.model.compaction_request import CompactionRequest, Follow
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import (
     DEFAULTS,
-    HOLDERS,
     MEANT,
     NO_BACKFILL,
     flag_param,
+    holders,
     params_of,
     require_known,
 )
-from shardpost.settings import one
+from shardpost.settings import installations
 from shardpost.values.schedules import longest_pause, next_run
 
-SCHEDULE = one("compact_schedule")
-FOLLOWS = one("follow") == "on"
 # By then the next run is warm, and has taken over.
 HAND_OVER = timedelta(minutes=10)
-PARAMS = {
-    **params_of(compact_command, MEANT),
-    "follow": flag_param(
-        "Follow",
-        "Follow until the next run, and compact whenever there are new records.",
-        default=FOLLOWS,
-    ),
-}
+PARAMS = params_of(compact_command, MEANT)
 
 
-def compaction_request(context: Context) -> CompactionRequest:
+def compaction_request(schedule: str, context: Context) -> CompactionRequest:
     """Return the request of a run; UsageError for an unknown param."""
-    require_known(context["dag_run"].conf, PARAMS)
+    require_known(context["dag_run"].conf, {**PARAMS, "follow": None})
     params = context["params"]
     follow = None
     if params["follow"]:
-        follow = Follow(next_run(SCHEDULE, datetime.now(UTC)) + HAND_OVER)
+        follow = Follow(next_run(schedule, datetime.now(UTC)) + HAND_OVER)
     return CompactionRequest(**{name: bool(params[name]) for name in MEANT}, follow=follow)
 
 
-@dag(
-    description="Topics of positions, clients and exchanges → Delta tables → share-holders",
-    schedule=CronTriggerTimetable(SCHEDULE, timezone="UTC"),
-    catchup=False,
-    allowed_run_types=NO_BACKFILL,
-    max_active_runs=2 if FOLLOWS else 1,  # the next one begins beside the one that follows
-    default_args=DEFAULTS,
-    params=PARAMS,
-    tags=["positions", "spark"],
-    doc_md=__doc__,
-)
-def compact_positions() -> None:
-    """Compact once, or follow."""
-    SparkJob(
-        task_id="compact",
-        job=COMPACT_POSITIONS,
-        request=compaction_request,
-        outlets=[HOLDERS],
-        execution_timeout=timedelta(hours=3) + longest_pause(SCHEDULE) + HAND_OVER,
-        doc_md="The Spark job `compact_positions`: read, fold, commit, publish.",
+for own in installations():
+    schedule, follows = own.one("compact_schedule"), own.one("follow") == "on"
+    follow = flag_param(
+        "Follow",
+        "Follow until the next run, and compact whenever there are new records.",
+        default=follows,
     )
-
-
-compact_positions()
+    with DAG(
+        own.id("compact_positions"),
+        description="Topics of positions, clients and exchanges → Delta tables → share-holders",
+        schedule=CronTriggerTimetable(schedule, timezone="UTC"),
+        catchup=False,
+        allowed_run_types=NO_BACKFILL,
+        max_active_runs=2 if follows else 1,  # the next one begins beside the one that follows
+        default_args=DEFAULTS,
+        params={**PARAMS, "follow": follow},
+        tags=own.tags("positions", "spark"),
+        doc_md=__doc__,
+    ):
+        SparkJob(
+            task_id="compact",
+            job=COMPACT_POSITIONS,
+            request=partial(compaction_request, schedule),
+            outlets=[holders(own)],
+            execution_timeout=timedelta(hours=3) + longest_pause(schedule) + HAND_OVER,
+            doc_md="The Spark job `compact_positions`: read, fold, commit, publish.",
+        )

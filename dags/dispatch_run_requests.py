@@ -19,23 +19,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.sdk import (
+    DAG,
     Asset,
     AssetOrTimeSchedule,
     AssetWatcher,
     CronTriggerTimetable,
-    dag,
     task,
 )
 from run_request_watch import RunRequestWatch
 
 from shardpost.orchestration.connections import task_installation
 from shardpost.orchestration.tasks import DEFAULTS, NO_BACKFILL, task_errors
+from shardpost.settings import installations
 
 log = logging.getLogger(__name__)
-
-REQUESTS = Asset(
-    "run_requests", watchers=[AssetWatcher(name="run_request_watch", trigger=RunRequestWatch())]
-)
 
 
 @task(
@@ -54,21 +51,20 @@ def dispatch() -> dict[str, Any]:
     return vars(counts)
 
 
-@dag(
-    description="Run requests → run commands → one run for each key",
-    schedule=AssetOrTimeSchedule(
-        timetable=CronTriggerTimetable("*/5 * * * *", timezone="UTC"), assets=[REQUESTS]
-    ),
-    catchup=False,
-    allowed_run_types=NO_BACKFILL,
-    max_active_runs=1,
-    default_args=DEFAULTS | {"retry_delay": timedelta(seconds=10)},  # a person may be waiting
-    tags=["run requests"],
-    doc_md=__doc__,
-)
-def dispatch_run_requests() -> None:
-    """Dispatch once."""
-    dispatch()
-
-
-dispatch_run_requests()
+for own in installations():
+    watcher = AssetWatcher(name=own.id("run_request_watch"), trigger=RunRequestWatch(own.name))
+    requests = Asset(own.id("run_requests"), watchers=[watcher])
+    with DAG(
+        own.id("dispatch_run_requests"),
+        description="Run requests → run commands → one run for each key",
+        schedule=AssetOrTimeSchedule(
+            timetable=CronTriggerTimetable("*/5 * * * *", timezone="UTC"), assets=[requests]
+        ),
+        catchup=False,
+        allowed_run_types=NO_BACKFILL,
+        max_active_runs=1,
+        default_args=DEFAULTS | {"retry_delay": timedelta(seconds=10)},  # a person may be waiting
+        tags=own.tags("run requests"),
+        doc_md=__doc__,
+    ):
+        dispatch()

@@ -22,7 +22,7 @@ import logging
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import Context, dag, task
+from airflow.sdk import DAG, Context, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from shardpost.commands.positions import import_command
@@ -32,6 +32,7 @@ from shardpost.orchestration.tasks import DEFAULTS, NO_BACKFILL, params_of, task
 from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
 from shardpost.position_import.model.plan import notes, summary
 from shardpost.position_import.model.source import ImportRequest
+from shardpost.settings import installations
 from shardpost.wording import share
 
 log = logging.getLogger(__name__)
@@ -77,27 +78,25 @@ def report(result: dict[str, Any]) -> None:
         raise AirflowFailException(f"refused, and nothing was written: {result['refused']}")
 
 
-@dag(
-    description="A full list of positions, from files or a database → the difference → positions",
-    schedule=None,
-    catchup=False,
-    allowed_run_types=NO_BACKFILL,
-    max_active_runs=1,
-    default_args=DEFAULTS,
-    params=PARAMS,
-    tags=["positions", "spark"],
-    doc_md=__doc__,
-)
-def import_positions() -> None:
-    """Import once, and report."""
-    imported: Any = SparkJob(
-        task_id="import",
-        job=IMPORT_POSITIONS,
-        request=import_request,
-        execution_timeout=timedelta(hours=3),
-        doc_md="The Spark job `import_positions`: read, compare, write.",
-    ).output
-    report(imported)
-
-
-import_positions()
+for own in installations():
+    with DAG(
+        own.id("import_positions"),
+        description="A full list of positions, from files or a database → the difference →"
+        " positions",
+        schedule=None,
+        catchup=False,
+        allowed_run_types=NO_BACKFILL,
+        max_active_runs=1,
+        default_args=DEFAULTS,
+        params=PARAMS,
+        tags=own.tags("positions", "spark"),
+        doc_md=__doc__,
+    ):
+        imported: Any = SparkJob(
+            task_id="import",
+            job=IMPORT_POSITIONS,
+            request=import_request,
+            execution_timeout=timedelta(hours=3),
+            doc_md="The Spark job `import_positions`: read, compare, write.",
+        ).output
+        report(imported)

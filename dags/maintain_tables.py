@@ -22,7 +22,7 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import CronTriggerTimetable, dag, get_current_context, task
+from airflow.sdk import DAG, CronTriggerTimetable, get_current_context, task
 
 from shardpost.commands.tables import maintain_command
 from shardpost.orchestration.connections import task_installation
@@ -33,7 +33,7 @@ from shardpost.orchestration.tasks import (
     params_of,
     task_errors,
 )
-from shardpost.settings import one
+from shardpost.settings import installations
 
 log = logging.getLogger(__name__)
 
@@ -57,20 +57,17 @@ def maintain(**context: Any) -> dict[str, Any]:
     return found.tables.counts()
 
 
-@dag(
-    description="Remove expired snapshots and unneeded files",
-    schedule=CronTriggerTimetable(one("maintain_schedule"), timezone="UTC"),
-    catchup=False,
-    allowed_run_types=NO_BACKFILL,
-    max_active_runs=1,
-    default_args=DEFAULTS,
-    params=params_of(maintain_command, ["dry_run"]),
-    tags=["tables"],
-    doc_md=__doc__,
-)
-def maintain_tables() -> None:
-    """Maintain once."""
-    maintain()
-
-
-maintain_tables()
+for own in installations():
+    with DAG(
+        own.id("maintain_tables"),
+        description="Remove expired snapshots and unneeded files",
+        schedule=CronTriggerTimetable(own.one("maintain_schedule"), timezone="UTC"),
+        catchup=False,
+        allowed_run_types=NO_BACKFILL,
+        max_active_runs=1,
+        default_args=DEFAULTS,
+        params=params_of(maintain_command, ["dry_run"]),
+        tags=own.tags("tables"),
+        doc_md=__doc__,
+    ):
+        maintain()

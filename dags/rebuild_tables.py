@@ -23,7 +23,7 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from airflow.sdk import Context, dag, task
+from airflow.sdk import DAG, Context, task
 from airflow.sdk.exceptions import AirflowFailException
 from param_formats import SHARE, TABLES
 
@@ -44,6 +44,7 @@ from shardpost.orchestration.tasks import (
 )
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, RebuildRequest, tables_of
+from shardpost.settings import installations
 from shardpost.wording import parse_share
 
 log = logging.getLogger(__name__)
@@ -198,57 +199,56 @@ def _user_of(dag_run: Any) -> str:
     return dag_run.triggering_user_name or SHARDPOST
 
 
-@dag(
-    description="Rebuild the tables beside those in use, compare them, and swap them on approval",
-    schedule=None,
-    catchup=False,
-    allowed_run_types=NO_BACKFILL,
-    max_active_runs=1,
-    default_args=DEFAULTS,
-    params=PARAMS,
-    tags=["tables", "approval", "spark"],
-    doc_md=__doc__,
-)
-def rebuild_tables() -> None:
-    """Build, compare, ask, swap or drop; or roll back."""
-    chosen = choose()
-    built = SparkJob(
-        task_id="build",
-        job=REBUILD_TABLES,
-        request=build_request,
-        execution_timeout=timedelta(hours=12),
-        doc_md="Computes the new tables, or continues a killed run.",
-    )
-    found: Any = diff(cast("Any", built.output))
-    approval = Approval(
-        task_id="approval",
-        subject="Swap the tables of rebuild {{ ti.xcom_pull(task_ids='diff')['rebuild'] }}?",
-        body="{{ ti.xcom_pull(task_ids='diff')['question'] }}",
-        options=["Swap", "Drop"],
-        options_mapping={"Swap": "swap", "Drop": "drop"},
-        params=FORM,
-        response_timeout=timedelta(days=7),
-        doc_md="Waits for a person: Swap or Drop.",
-    )
-    swap = SparkJob(
-        task_id="swap",
-        job=REBUILD_TABLES,
-        request=swap_request,
-        trigger_rule=ANY,
-        doc_md="Adds later records, puts the new tables in use, publishes the holders whose list"
-        " changed.",
-    )
-    rollback = SparkJob(
-        task_id="rollback",
-        job=REBUILD_TABLES,
-        request=rollback_request,
-        doc_md="Puts the tables from before the last swap back in use, with later records added.",
-    )
-    dropped, given_up = drop(), give_up()
-    chosen >> [built, rollback, given_up]
-    check(found) >> [approval, swap]
-    approval >> [swap, dropped]
-    [swap, dropped, rollback, given_up] >> report()
-
-
-rebuild_tables()
+for own in installations():
+    with DAG(
+        own.id("rebuild_tables"),
+        description="Rebuild the tables beside those in use, compare them, and swap them on"
+        " approval",
+        schedule=None,
+        catchup=False,
+        allowed_run_types=NO_BACKFILL,
+        max_active_runs=1,
+        default_args=DEFAULTS,
+        params=PARAMS,
+        tags=own.tags("tables", "approval", "spark"),
+        doc_md=__doc__,
+    ):
+        chosen = choose()
+        built = SparkJob(
+            task_id="build",
+            job=REBUILD_TABLES,
+            request=build_request,
+            execution_timeout=timedelta(hours=12),
+            doc_md="Computes the new tables, or continues a killed run.",
+        )
+        found: Any = diff(cast("Any", built.output))
+        approval = Approval(
+            task_id="approval",
+            subject="Swap the tables of rebuild {{ ti.xcom_pull(task_ids='diff')['rebuild'] }}?",
+            body="{{ ti.xcom_pull(task_ids='diff')['question'] }}",
+            options=["Swap", "Drop"],
+            options_mapping={"Swap": "swap", "Drop": "drop"},
+            params=FORM,
+            response_timeout=timedelta(days=7),
+            doc_md="Waits for a person: Swap or Drop.",
+        )
+        swap = SparkJob(
+            task_id="swap",
+            job=REBUILD_TABLES,
+            request=swap_request,
+            trigger_rule=ANY,
+            doc_md="Adds later records, puts the new tables in use, publishes the holders whose"
+            " list changed.",
+        )
+        rollback = SparkJob(
+            task_id="rollback",
+            job=REBUILD_TABLES,
+            request=rollback_request,
+            doc_md="Puts the tables from before the last swap back in use, with later records"
+            " added.",
+        )
+        dropped, given_up = drop(), give_up()
+        chosen >> [built, rollback, given_up]
+        check(found) >> [approval, swap]
+        approval >> [swap, dropped]
+        [swap, dropped, rollback, given_up] >> report()

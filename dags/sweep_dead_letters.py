@@ -21,13 +21,13 @@ act on parked ones. See `docs/dead-letters.md`.
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import CronTriggerTimetable, dag, get_current_context, task
+from airflow.sdk import DAG, CronTriggerTimetable, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
 
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, for_a_person
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import DEFAULTS, NO_BACKFILL, alert_of_attention, task_errors
-from shardpost.settings import one
+from shardpost.settings import installations
 
 
 @task(doc_md="Alerts, once, if something needs a person; skipped if all is well.")
@@ -40,25 +40,22 @@ def report(result: dict[str, Any]) -> None:
     alert_of_attention(get_current_context(), lines)
 
 
-@dag(
-    description="dead-letters → retries and parking-lot, with backoff; the table dead_letters",
-    schedule=CronTriggerTimetable(one("sweep_schedule"), timezone="UTC"),
-    catchup=False,
-    allowed_run_types=NO_BACKFILL,
-    max_active_runs=1,
-    default_args=DEFAULTS,
-    tags=["dead letters", "spark"],
-    doc_md=__doc__,
-)
-def sweep_dead_letters() -> None:
-    """Sweep once, and report."""
-    swept: Any = SparkJob(
-        task_id="sweep",
-        job=SWEEP_DEAD_LETTERS,
-        execution_timeout=timedelta(hours=1),
-        doc_md="The Spark job `sweep_dead_letters`: take in, sweep, append to the table.",
-    ).output
-    report(swept)
-
-
-sweep_dead_letters()
+for own in installations():
+    with DAG(
+        own.id("sweep_dead_letters"),
+        description="dead-letters → retries and parking-lot, with backoff; the table dead_letters",
+        schedule=CronTriggerTimetable(own.one("sweep_schedule"), timezone="UTC"),
+        catchup=False,
+        allowed_run_types=NO_BACKFILL,
+        max_active_runs=1,
+        default_args=DEFAULTS,
+        tags=own.tags("dead letters", "spark"),
+        doc_md=__doc__,
+    ):
+        swept: Any = SparkJob(
+            task_id="sweep",
+            job=SWEEP_DEAD_LETTERS,
+            execution_timeout=timedelta(hours=1),
+            doc_md="The Spark job `sweep_dead_letters`: take in, sweep, append to the table.",
+        ).output
+        report(swept)

@@ -19,11 +19,11 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import CronTriggerTimetable, dag, task
+from airflow.sdk import DAG, CronTriggerTimetable, task
 
 from shardpost.orchestration.connections import task_installation
 from shardpost.orchestration.tasks import DEFAULTS, NO_BACKFILL, task_errors
-from shardpost.settings import one
+from shardpost.settings import installations
 
 log = logging.getLogger(__name__)
 
@@ -50,19 +50,16 @@ def watch() -> dict[str, Any]:
     return {"values": len(watched.observations.measures), "alerts": len(notified.alerts)}
 
 
-@dag(
-    description="Measure everything, store it, and alert people",
-    schedule=CronTriggerTimetable(one("watch_schedule"), timezone="UTC"),
-    catchup=False,
-    allowed_run_types=NO_BACKFILL,
-    max_active_runs=1,
-    default_args=DEFAULTS,
-    tags=["kafka"],
-    doc_md=__doc__,
-)
-def watch_kafka() -> None:
-    """Look once."""
-    watch()
-
-
-watch_kafka()
+for own in installations():
+    with DAG(
+        own.id("watch_kafka"),
+        description="Measure everything, store it, and alert people",
+        schedule=CronTriggerTimetable(own.one("watch_schedule"), timezone="UTC"),
+        catchup=False,
+        allowed_run_types=NO_BACKFILL,
+        max_active_runs=1,
+        default_args=DEFAULTS,
+        tags=own.tags("kafka"),
+        doc_md=__doc__,
+    ):
+        watch()

@@ -32,7 +32,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import Context, dag, task
+from airflow.sdk import DAG, Context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from iso_weeks import IsoWeeks
 from param_formats import ISO_WEEK, SHARDS
@@ -44,15 +44,15 @@ from shardpost.orchestration.connections import task_installation
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import (
     DEFAULTS,
-    HOLDERS,
     MEANT,
     ON_DEMAND,
+    holders,
     params_of,
     require_known,
     task_errors,
     text_param,
 )
-from shardpost.settings import one
+from shardpost.settings import installations
 from shardpost.spark.job import document_of
 from shardpost.weekly_email.email_job import (
     RATE_SHARES,
@@ -207,37 +207,34 @@ def what_to_do(week: str, unknown: list[str]) -> str:
     )
 
 
-@dag(
-    description="One e-mail per client and ISO week: its US positions as of the week's end",
-    schedule=IsoWeeks(one("weekly_send")),
-    catchup=False,
-    max_active_runs=1,
-    default_args=DEFAULTS,
-    params=PARAMS,
-    tags=["e-mail", "spark"],
-    doc_md=__doc__,
-)
-def weekly_email() -> None:
-    """Freeze the audience, send shard by shard, report."""
-    frozen: Any = SparkJob(
-        task_id="freeze",
-        job=WEEKLY_EMAIL,
-        request=freeze_request,
-        inlets=[HOLDERS],
-        max_active_tis_per_dag=1,
-        doc_md="Stores, once for the week, the recipients and their positions.",
-    ).output
-    send = SparkJob.partial(
-        task_id="send",
-        job=WEEKLY_EMAIL,
-        mails=True,
-        map_index_template="{{ task.part }}",
-        max_active_tis_per_dag=RATE_SHARES,  # over all runs, so that a backfill keeps the rate
-        execution_timeout=timedelta(hours=12),  # a low rate and many clients take long
-        doc_md="Mails the clients of its shards that are not mailed yet.",
-    )
-    sent: Any = send.expand_kwargs(groups(frozen)).output
-    report(frozen, sent)
-
-
-weekly_email()
+for own in installations():
+    with DAG(
+        own.id("weekly_email"),
+        description="One e-mail per client and ISO week: its US positions as of the week's end",
+        schedule=IsoWeeks(own.one("weekly_send"), own.name),
+        catchup=False,
+        max_active_runs=1,
+        default_args=DEFAULTS,
+        params=PARAMS,
+        tags=own.tags("e-mail", "spark"),
+        doc_md=__doc__,
+    ):
+        frozen: Any = SparkJob(
+            task_id="freeze",
+            job=WEEKLY_EMAIL,
+            request=freeze_request,
+            inlets=[holders(own)],
+            max_active_tis_per_dag=1,
+            doc_md="Stores, once for the week, the recipients and their positions.",
+        ).output
+        send = SparkJob.partial(
+            task_id="send",
+            job=WEEKLY_EMAIL,
+            mails=True,
+            map_index_template="{{ task.part }}",
+            max_active_tis_per_dag=RATE_SHARES,  # over all runs, so that a backfill keeps the rate
+            execution_timeout=timedelta(hours=12),  # a low rate and many clients take long
+            doc_md="Mails the clients of its shards that are not mailed yet.",
+        )
+        sent: Any = send.expand_kwargs(groups(frozen)).output
+        report(frozen, sent)

@@ -9,7 +9,7 @@ from airflow.plugins_manager import AirflowPlugin
 from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction, Timetable
 from pendulum import UTC, DateTime, instance, now
 
-from shardpost.settings import one
+from shardpost.settings import Declared, declared
 from shardpost.values.schedules import WEEKLY_SEND, WeeklyTime
 from shardpost.weekly_email.model.week import IsoWeek
 
@@ -20,13 +20,15 @@ class IsoWeeks(Timetable):
     By default eight hours later: the records of Sunday evening have been compacted by then.
     """
 
-    def __init__(self, send: str = WEEKLY_SEND) -> None:
+    def __init__(self, send: str = WEEKLY_SEND, installation: str = "") -> None:
         self._send = WeeklyTime.parse(send)
+        self._installation = installation
         self.description = f"{self._send.in_words('s')}, for the ISO week that has just ended"
 
     def serialize(self) -> dict[str, Any]:
         """Return from what Airflow's database makes it again."""
-        return {"send": str(self._send)}
+        named = {"installation": self._installation} if self._installation else {}
+        return {"send": str(self._send), **named}
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> "IsoWeeks":
@@ -52,7 +54,7 @@ class IsoWeeks(Timetable):
         if restriction.earliest is not None:
             weeks.append(_first_from(restriction.earliest))
         if not restriction.catchup:
-            weeks = [self._first_in_time([*weeks, *_first_of_all()], now(UTC))]
+            weeks = [self._first_in_time([*weeks, *self._first_of_all()], now(UTC))]
         if not weeks:
             return None
         interval = _interval(max(weeks))
@@ -68,23 +70,26 @@ class IsoWeeks(Timetable):
         That is the last week that ended, where none is known or all that ended are too late: an
         older one could not be backfilled beside its scheduled run.
         """
-        ended, days = IsoWeek.last_ended(at), one("weekly_lateness_days")
+        ended, days = IsoWeek.last_ended(at), self._own.one("weekly_lateness_days")
         week = max(weeks, default=ended)
         while week < ended and week.is_too_late(at, days, self._send.later(week.end)):
             week = week.next
         return week
+
+    def _first_of_all(self) -> list[IsoWeek]:
+        """Return the week before which no run is scheduled, if a setting names one."""
+        first = self._own.one("weekly_first")
+        return [IsoWeek.parse(first)] if first else []
+
+    @property
+    def _own(self) -> Declared:
+        return declared(self._installation)
 
 
 def _first_from(earliest: DateTime) -> IsoWeek:
     """Return the first week that does not start before that time."""
     week = IsoWeek.of(earliest)
     return week if week.start == earliest else week.next
-
-
-def _first_of_all() -> list[IsoWeek]:
-    """Return the week before which no run is scheduled, if a setting names one."""
-    first = one("weekly_first")
-    return [IsoWeek.parse(first)] if first else []
 
 
 def _interval(week: IsoWeek) -> DataInterval:

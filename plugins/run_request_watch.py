@@ -13,6 +13,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from shardpost.errors import ShardpostError
 from shardpost.orchestration.connections import task_installation
+from shardpost.settings import declared
 
 log = logging.getLogger(__name__)
 
@@ -23,18 +24,20 @@ RETRY_SECONDS = 10.0
 class RunRequestWatch(BaseEventTrigger):
     """Fires when run requests wait to be dispatched."""
 
-    def __init__(self) -> None:
+    def __init__(self, installation: str = "") -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._installation = installation
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and arguments from which Airflow recreates the trigger."""
-        return "run_request_watch.RunRequestWatch", {}
+        named = {"installation": self._installation} if self._installation else {}
+        return "run_request_watch.RunRequestWatch", named
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield {"ends": {partition: end}} each time there is something to dispatch, for ever."""
         while True:
             try:
-                async for ends in _pending_ends():
+                async for ends in _pending_ends(self._installation):
                     yield TriggerEvent({"ends": ends})  # type: ignore[no-untyped-call]
             except Exception as error:
                 is_ours = isinstance(error, ShardpostError)
@@ -43,10 +46,13 @@ class RunRequestWatch(BaseEventTrigger):
                 await asyncio.sleep(RETRY_SECONDS)
 
 
-async def _pending_ends() -> AsyncIterator[dict[int, int]]:
+async def _pending_ends(installation: str) -> AsyncIterator[dict[int, int]]:
     from shardpost.run_requests.request_topics import RequestWatch
 
-    watch = await asyncio.to_thread(lambda: RequestWatch(task_installation().kafka))
+    def opened() -> RequestWatch:
+        return RequestWatch(task_installation(declared(installation)).kafka)
+
+    watch = await asyncio.to_thread(opened)
     try:
         while True:
             ends = await asyncio.to_thread(watch.pending_ends)

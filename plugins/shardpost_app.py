@@ -3,7 +3,6 @@
 Airflow asks nobody there who they are: pages ask by Airflow's login, metrics by a token of theirs.
 """
 
-import os
 import secrets
 import subprocess
 import sys
@@ -14,14 +13,14 @@ from urllib.parse import urlsplit
 
 from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
-from fastapi import FastAPI, Header, HTTPException
+from fastapi import APIRouter, FastAPI, Header, HTTPException, Request
 from fastapi.responses import PlainTextResponse
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
 from shardpost.errors import ShardpostError
 from shardpost.orchestration.connections import task_installation
 from shardpost.page import site
-from shardpost.settings import one
+from shardpost.settings import Declared, installations
 
 # Those who ask within so many seconds are given what the first one was given, also a failure.
 FRESH_SECONDS = 10.0
@@ -29,15 +28,6 @@ FRESH_SECONDS = 10.0
 MOST_SECONDS = 45.0
 # By this Python, wherever pip put the command.
 COMMAND = (sys.executable, "-c", "from shardpost.cli import main; main()", "metrics")
-PREFIX = "/shardpost"
-
-app = FastAPI(
-    title="Shardpost",
-    lifespan=site.lifespan,
-    docs_url=None,
-    redoc_url=None,
-    openapi_url=None,
-)
 
 
 class NotMeasuredError(Exception):
@@ -51,7 +41,8 @@ class _Measured:
     API server.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own: Declared) -> None:
+        self._own = own
         self._measuring = threading.Lock()
         self._last = _Answer(-FRESH_SECONDS, "", "being measured for the first time: ask again")
 
@@ -63,7 +54,7 @@ class _Measured:
         if self._measuring.acquire(blocking=False):
             try:
                 if time.monotonic() - self._last.at >= FRESH_SECONDS:
-                    self._last = _answer()
+                    self._last = _answer(self._own)
             finally:
                 self._measuring.release()
         last = self._last
@@ -80,21 +71,21 @@ class _Answer(NamedTuple):
     problem: str | None
 
 
-def _answer() -> _Answer:
+def _answer(own: Declared) -> _Answer:
     """Measure; a failure is an answer, too, so that it is not repeated for each who asks."""
     text, problem = "", None
     try:
-        text = _measured()
+        text = _measured(own)
     except (NotMeasuredError, ShardpostError, OSError) as error:
         problem = str(error)
     return _Answer(time.monotonic(), text, problem)
 
 
-def _measured() -> str:
+def _measured(own: Declared) -> str:
     try:
         done = subprocess.run(
             COMMAND,
-            env={**os.environ, **task_installation().settings.environ()},
+            env=task_installation(own).environment(),
             capture_output=True,
             text=True,
             timeout=MOST_SECONDS,
@@ -107,13 +98,13 @@ def _measured() -> str:
     return done.stdout
 
 
-_MEASURED = _Measured()
+metrics_router = APIRouter()
 
 
-@app.get("/metrics")
-def metrics(authorization: str = Header("")) -> PlainTextResponse:
+@metrics_router.get("/metrics")
+def metrics(request: Request, authorization: str = Header("")) -> PlainTextResponse:
     """Return what `shardpost metrics` prints; 401 without the token of SHARDPOST_METRICS_TOKEN."""
-    token = one("metrics_token")
+    token = request.app.state.own.one("metrics_token")
     if token is None:
         raise HTTPException(403, "metrics are served once SHARDPOST_METRICS_TOKEN is set")
     scheme, _, given = authorization.partition(" ")
@@ -122,12 +113,26 @@ def metrics(authorization: str = Header("")) -> PlainTextResponse:
         expected = {"WWW-Authenticate": "Bearer"}
         raise HTTPException(401, "expected the bearer token of SHARDPOST_METRICS_TOKEN", expected)
     try:
-        return PlainTextResponse(_MEASURED.text(), media_type=CONTENT_TYPE_LATEST)
+        return PlainTextResponse(request.app.state.measured.text(), media_type=CONTENT_TYPE_LATEST)
     except NotMeasuredError as error:
         raise HTTPException(503, f"`shardpost metrics`: {error}") from None
 
 
-site.add_to(app)
+def app_of(own: Declared) -> FastAPI:
+    """Return the app of an installation."""
+    app = FastAPI(
+        title="Shardpost",
+        lifespan=site.lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    app.state.measured = _Measured(own)
+    app.include_router(metrics_router)
+    site.add_to(app, own)
+    return app
+
+
 # Where Airflow itself may be below a path. Without the last slash Airflow's own page would answer.
 BELOW = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
 
@@ -136,13 +141,17 @@ class ShardpostApp(AirflowPlugin):
     """Adds the app to Airflow's API server, and the page to its navigation."""
 
     name = "shardpost"
-    fastapi_apps = [{"app": app, "url_prefix": PREFIX, "name": "Shardpost"}]  # noqa: RUF012 - Airflow's form
+    fastapi_apps = [  # noqa: RUF012 - Airflow's form
+        {"app": app_of(own), "url_prefix": own.path, "name": f"Shardpost {own.name}".strip()}
+        for own in installations()
+    ]
     external_views = [  # noqa: RUF012
         {
-            "name": "Shardpost",
-            "href": f"{BELOW}{PREFIX}/",
+            "name": f"Shardpost {own.name}".strip(),
+            "href": f"{BELOW}{own.path}/",
             "destination": "nav",
-            "url_route": "shardpost",
+            "url_route": own.path.strip("/").replace("/", "-"),
             "nav_top_level": True,
         }
+        for own in installations()
     ]

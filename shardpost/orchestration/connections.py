@@ -9,20 +9,18 @@ by arguments. (Decision 0039.)
 
 import json
 import logging
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from airflow.sdk import BaseHook
+from airflow.sdk import BaseHook, get_current_context
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.installation import Installation
-from shardpost.settings import Settings, given, load
-from shardpost.settings import one as setting
+from shardpost.settings import Declared, Settings, declared, installations
 from shardpost.settings.forms import connection_ids
 from shardpost.settings.variables import client_variable, is_secret
 
@@ -46,14 +44,27 @@ SMTPS, SMTP = 465, 25  # as smtplib has them
 DEFAULT = "default"  # neither a setting nor a connection says it
 
 
-def task_installation(*, mails: bool = False) -> Installation:
-    """Return the installation of this task, trigger or request to the API server.
+def of_dag(dag_id: str) -> Declared:
+    """Return the installation that a DAG is of: its id begins with the name, if there is one."""
+    is_named = installations()[0].name != ""
+    return declared(dag_id.partition("_")[0] if is_named else None)
+
+
+def of_task() -> Declared:
+    """Return the installation of the task that runs; without several, of this process."""
+    several = len(installations()) > 1
+    return of_dag(get_current_context()["ti"].dag_id) if several else declared()
+
+
+def task_installation(own: Declared | None = None, *, mails: bool = False) -> Installation:
+    """Return the installation of this task, or the given one for a trigger or a request to a page.
 
     UsageError for a connection that cannot be used. `mails`: ShardpostError where neither a setting
     nor a connection names a mail server. Airflow does not tell a connection that is not there from
     one whose backend did not answer, and mails to a sink of this machine would count as sent.
     """
-    used = found()
+    own = own or of_task()
+    used = found(own)
     for one in used:
         if one.variables:
             log.info("%s: from the connection %s", one.kind.subject, one.connection)
@@ -64,26 +75,27 @@ def task_installation(*, mails: bool = False) -> Installation:
             f" {server.connection} (it may exist while the secrets backend does not answer); an"
             " empty SHARDPOST_SMTP_HOST in the environment selects the mail sink of `shardpost up`"
         )
-    return Installation(settings_of(used))
+    return Installation(settings_of(own, used))
 
 
-def settings_of(used: list["Used"]) -> Settings:
+def settings_of(own: Declared, used: list["Used"]) -> Settings:
     """Return the settings with what the connections say; UsageError names those, too."""
     variables = {name: text for one in used for name, text in one.variables.items()}
-    if not variables:
-        return load()
     names = ", ".join(one.connection for one in used if one.variables)
-    open_ = {name: text for name, text in variables.items() if name not in given()}
+    known = own.given()
     try:
-        return load({**open_, **os.environ})
+        return own.load({name: text for name, text in variables.items() if name not in known})
     except UsageError as error:
+        if not names:
+            raise
         raise UsageError(f"connections {names}, as settings: {error}") from None
 
 
 def describe() -> None:
     """Print {kind: [what counts, the address that it leads to]} as JSON, for the doctor."""
-    used = found()
-    settings = settings_of(used)
+    own = of_task()
+    used = found(own)
+    settings = settings_of(own, used)
     addresses = {
         "kafka": settings.bootstrap,
         "smtp": f"{settings.mail_server}:{settings.smtp_port}",
@@ -119,9 +131,9 @@ class Used:
         return self.connection if self.variables else DEFAULT
 
 
-def found() -> list[Used]:
+def found(own: Declared) -> list[Used]:
     """Return what counts of each kind; connections are asked for only where they could."""
-    known, ids = given(), connection_ids(setting("connections"))
+    known, ids = own.given(), connection_ids(own.one("connections"))
     is_on_store = (known.get("SHARDPOST_TABLES") or "").startswith("s3://")
     kinds = [kind for kind in _KINDS if kind.variable != ACCESS_KEY or is_on_store]
     return [

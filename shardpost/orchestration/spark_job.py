@@ -17,8 +17,6 @@ from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.installation import Installation
 from shardpost.orchestration.connections import task_installation
 from shardpost.orchestration.tasks import JobLog, failure, task_errors
-from shardpost.settings import one
-from shardpost.settings.forms import connection_ids
 from shardpost.spark.jars import class_archive, packages_zip
 from shardpost.spark.job import BY_DEFAULT, JobSpec, ask_to_stop, document_of, job_folder
 from shardpost.spark.submit import (
@@ -66,8 +64,7 @@ class SparkJob(SparkSubmitOperator):
         conn_id: str | None = None,
         **rest: Any,
     ) -> None:
-        conn_id = conn_id or connection_ids(one("connections"))["spark"]
-        super().__init__(name=f"shardpost {job.name}", conn_id=conn_id, **rest)
+        super().__init__(name=f"shardpost {job.name}", conn_id=conn_id or "", **rest)
         self.job = job
         self.request = BY_DEFAULT if callable(request) else request
         # Not a template field: Airflow shows what is raised there inside of a closed group.
@@ -93,6 +90,7 @@ class SparkJob(SparkSubmitOperator):
         return self._submit(installation, context)
 
     def _submit(self, installation: Installation, context: Context) -> Any:
+        self._conn_id = self._conn_id or installation.settings.connection_ids["spark"]
         require_master(master := self._master(), f"the connection {self._conn_id}")
         with job_folder() as folder, class_archive(self.job) as archive:
             result = folder / RESULT

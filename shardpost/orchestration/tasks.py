@@ -31,8 +31,9 @@ from click import Choice, Command, Parameter
 
 from shardpost.alerts.model.alert import EVENT, NEEDS_A_PERSON, REPORTED, TASK_FAILED, Condition
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError, UsageError, one_line
-from shardpost.installation import Installation, opened
-from shardpost.orchestration.connections import found, settings_of
+from shardpost.installation import Installation
+from shardpost.orchestration.connections import of_dag, task_installation
+from shardpost.settings import Declared
 from shardpost.topics.model.finding import Severity
 from shardpost.wording import some_of
 
@@ -103,7 +104,7 @@ def alert(context: Context) -> None:
     if is_refused and is_manual:
         subject, source = f"{subject} {task.run_id}", EVENT
     meaning = "the work of that run is not done"
-    _report(Condition(TASK_FAILED, subject, Severity.RISK, line, meaning, source), line)
+    _report(context, Condition(TASK_FAILED, subject, Severity.RISK, line, meaning, source), line)
     close_groups(MOST_OPEN)
     log.error("failed: %s", why)
 
@@ -121,7 +122,7 @@ def end_alert(context: Context) -> None:
         return is_task and (one.subject == own or one.text.startswith(mapped))
 
     try:
-        resolve(_installation_of_callback(), is_over, datetime.now(UTC))
+        resolve(_installation_of_callback(context), is_over, datetime.now(UTC))
     except ShardpostError as error:
         log.warning("cannot report whether an alert about this task is over: %s", error)
 
@@ -142,7 +143,7 @@ def alert_of_attention(context: Context, lines: Sequence[str]) -> None:
     what, meaning = some_of(lines, MOST_NAMED, "; "), "the result of this run needs a person"
     subject = f"{task.dag_id} {task.run_id} {task.task_id}"
     line = f"{task.dag_id} {task.run_id} needs attention: {what}"
-    _report(Condition(NEEDS_A_PERSON, subject, Severity.RISK, what, meaning, EVENT), line)
+    _report(context, Condition(NEEDS_A_PERSON, subject, Severity.RISK, what, meaning, EVENT), line)
 
 
 def _why(context: Context) -> str:
@@ -157,24 +158,27 @@ def _why(context: Context) -> str:
             return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def _report(condition: Condition, line: str) -> None:
+def _report(context: Context, condition: Condition, line: str) -> None:
     """Alert people through the channels; alerts.log gets the line each time."""
     from shardpost.alerts.notifier import report
 
-    report(_installation_of_callback(), condition, datetime.now(UTC), line)
+    report(_installation_of_callback(context), condition, datetime.now(UTC), line)
 
 
-def _installation_of_callback() -> Installation:
+def _installation_of_callback(context: Context) -> Installation:
     """Return the installation of a task; without connections where these are what is wrong."""
+    own = of_dag(context["ti"].dag_id)
     try:
-        return Installation(settings_of(found()))
+        return task_installation(own)
     except Exception:
         log.warning("the connections cannot be used for this alert, so the settings are used")
-        return opened()
+        return Installation(own.load())
 
 
-# Updated by compact_positions, read by weekly_email.
-HOLDERS = Asset("share_holders")
+def holders(own: Declared) -> Asset:
+    """Return what compact_positions updates, and weekly_email reads."""
+    return Asset(own.id("share_holders"))
+
 
 # The runs of a DAG whose runs act as of now: a backfill would do the same thing many times. By
 # their names: the SDK does not export Airflow's enum of them.

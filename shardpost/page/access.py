@@ -42,9 +42,10 @@ CLIENTS_HIDDEN = f"Clients are named here to users who may see the DAGs {', '.jo
 def sees(dag: str) -> Dependency:
     """Return the condition of a page: its user may see that DAG."""
 
-    def check(user: GetUserDep) -> None:
-        if not is_allowed(user, dag, "GET"):
-            raise HTTPException(403, f"for users who may see the DAG {dag}")
+    def check(user: GetUserDep, request: Request) -> None:
+        own = request.app.state.own.id(dag)
+        if not is_allowed(user, own, "GET"):
+            raise HTTPException(403, f"for users who may see the DAG {own}")
 
     return Depends(check)  # type: ignore[no-any-return]
 
@@ -52,9 +53,10 @@ def sees(dag: str) -> Dependency:
 def acts(dag: str) -> list[Dependency]:
     """Return the conditions of an action: its user may run that DAG, and sent our form."""
 
-    def check(user: GetUserDep) -> None:
-        if not may_run(user, dag):
-            raise HTTPException(403, f"for users who may run the DAG {dag}")
+    def check(user: GetUserDep, request: Request) -> None:
+        own = request.app.state.own.id(dag)
+        if not may_run(user, own):
+            raise HTTPException(403, f"for users who may run the DAG {own}")
 
     return [Depends(check), Depends(require_own_form)]
 

@@ -130,10 +130,11 @@ def plan(visit: CurrentRequest, order: Annotated[SendOrder, Query()]) -> Respons
 def start(visit: CurrentRequest, order: Annotated[SentOrder, Form()]) -> Response:
     """Start a run of the DAG weekly_email."""
     order.request(visit)
-    run_id = start_run(visit.name, EMAILS, order.conf(), order.why)
+    dag = visit.own.id(EMAILS)
+    run_id = start_run(visit.name, dag, order.conf(), order.why)
     what = "dry run" if order.dry_run else "run"
     return visit.back_to(
-        "emails/week", f"{order.week}: {what} {run_id} of {EMAILS} was started", week=order.week
+        "emails/week", f"{order.week}: {what} {run_id} of {dag} was started", week=order.week
     )
 
 

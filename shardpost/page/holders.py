@@ -25,7 +25,6 @@ from shardpost.holders.position_history import (
     rejected_of,
 )
 from shardpost.kafka.partitioning import partition_of
-from shardpost.page import access
 from shardpost.page.access import EMAILS, POSITIONS, sees
 from shardpost.page.emails import weeks_of_client
 from shardpost.page.record_outcomes import letter_link, record_link, states_of_letters
@@ -119,7 +118,7 @@ def holders(
 
 def _sees_contacts(visit: PageRequest) -> bool:
     """Tell whether names and e-mails may be shown, as records of `clients` are."""
-    return access.is_allowed(visit.user, EMAILS, "GET")
+    return visit.may_see(EMAILS)
 
 
 def _said(terms: Mapping[str, Any]) -> str:

@@ -169,7 +169,7 @@ def _of_kafka(visit: PageRequest) -> Iterator[Need]:
 
 def _of_watch(visit: PageRequest, known: Known) -> Iterator[Need]:
     """Report that the watch does not run: no alerts are sent then."""
-    dag, at = "watch_kafka", known.looked_at
+    dag, at = visit.own.id("watch_kafka"), known.looked_at
     most = 2 * longest_pause(visit.installation.settings.watch_schedule)
     if known.snapshot is None and at is None:
         return

@@ -21,7 +21,6 @@ from shardpost.kafka.records import Record
 from shardpost.page.access import POSITIONS, sees
 from shardpost.page.record_outcomes import (
     IN_EFFECT,
-    INPUTS,
     OwnTopic,
     RecordOutcome,
     outcomes_of,
@@ -31,6 +30,7 @@ from shardpost.page.record_outcomes import (
 from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Link
 from shardpost.page.request import CurrentRequest, Number, PageRequest, Required
 from shardpost.page.value_layout import ON_OWN_PAGE, Layout, laid_out, summary
+from shardpost.values.topic_names import INPUTS
 
 
 @dataclass(frozen=True)

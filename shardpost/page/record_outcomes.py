@@ -23,11 +23,10 @@ from shardpost.page import access
 from shardpost.page.rendering import LONGEST_CELL, Link, coded
 from shardpost.page.request import LISTEN_SECONDS, PageRequest
 from shardpost.page.value_layout import key_text
-from shardpost.values.topic_names import TopicName
+from shardpost.values.topic_names import INPUTS, TopicName
 from shardpost.weekly_email.model.ledger import WEEK_BYTES, closed_key, decode
 from shardpost.weekly_email.model.week import IsoWeek
 
-INPUTS: tuple[TopicName, ...] = ("positions", "clients", "exchanges")
 # Who sees a topic's records: who may see each DAG that works on them.
 DAGS_OF: Mapping[TopicName, tuple[str, ...]] = {
     "positions": (access.POSITIONS,),
@@ -62,7 +61,7 @@ class OwnTopic:
 
     def is_seen(self, visit: PageRequest) -> bool:
         """Tell whether the user may see its records."""
-        return all(access.is_allowed(visit.user, dag, "GET") for dag in self.dags)
+        return all(map(visit.may_see, self.dags))
 
 
 def own_topics(installation: Installation) -> dict[str, OwnTopic]:
@@ -220,7 +219,7 @@ def letter_link(visit: PageRequest, letter: str, text: str | None = None) -> Lin
 
 def states_of_letters(visit: PageRequest, names: Collection[str]) -> dict[str, str]:
     """Return {letter: its state} as far as they are at hand, and the user may see letters."""
-    if not names or not access.is_allowed(visit.user, access.LETTERS, "GET"):
+    if not names or not visit.may_see(access.LETTERS):
         return {}
     if visit.installation.kafka.why_nobody_listens(LISTEN_SECONDS):
         return {}

@@ -177,7 +177,7 @@ def _redrive(
         filters, chosen.do == "redrive", visit.name, why, visit.now, chosen.again, value
     )
     # The work may go on after its answer, with the patience of a task.
-    installation = task_installation() if is_patient else visit.installation
+    installation = task_installation(visit.own) if is_patient else visit.installation
     return prepared(installation, request, chosen.canary, chosen.rate, chosen.up_to)
 
 

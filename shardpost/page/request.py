@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BeforeValidator
 from shardpost import __version__
 from shardpost.dead_letters.letter_index import KeptIndex
 from shardpost.errors import UsageError
-from shardpost.installation import Installation
+from shardpost.installation import Declared, Installation
 from shardpost.instants import parse_instant
 from shardpost.orchestration.connections import task_installation
 from shardpost.page import access
@@ -84,6 +84,12 @@ class PageContext:
         return str(self.request.scope.get("root_path", ""))
 
     @property
+    def own(self) -> Declared:
+        """The installation that the page is of."""
+        own: Declared = self.request.app.state.own
+        return own
+
+    @property
     def path(self) -> str:
         """The path below that of all pages, without slashes around it."""
         return self.request.url.path.removeprefix(self.root).strip("/")
@@ -101,7 +107,12 @@ class PageContext:
 
     def airflow_url(self, *path: str) -> str:
         """Return the address of a page of Airflow's own, such as that of a run."""
-        return "/".join([self.root.rpartition("/")[0], *(quote(one, safe="") for one in path)])
+        above = self.root.removesuffix(self.own.path)
+        return "/".join([above, *(quote(one, safe="") for one in path)])
+
+    def dag_url(self, dag: str, *path: str) -> str:
+        """Return the address in Airflow of one of our DAGs, or of what is below it."""
+        return self.airflow_url("dags", self.own.id(dag), *path)
 
     def again(self, /, **query: object) -> str:
         """Return the address of this page with some other parameters, and no message."""
@@ -128,12 +139,16 @@ class PageRequest(PageContext):
 
     def may_run(self, dag: str) -> bool:
         """Tell whether forms of that DAG's actions are to be shown."""
-        return access.may_run(self.user, dag)
+        return access.may_run(self.user, self.own.id(dag))
+
+    def may_see(self, dag: str) -> bool:
+        """Tell whether what belongs to that DAG is to be shown."""
+        return access.is_allowed(self.user, self.own.id(dag), "GET")
 
     @property
     def sees_clients(self) -> bool:
         """Whether texts may be shown that name clients, or may do so."""
-        return all(access.is_allowed(self.user, dag, "GET") for dag in access.CLIENTS)
+        return all(map(self.may_see, access.CLIENTS))
 
     def token(self, path: str) -> str:
         """Return what the form of the action at that path carries."""
@@ -188,7 +203,7 @@ class PageRequest(PageContext):
 def _visit(
     request: Request, user: GetUserDep, _: Annotated[None, Depends(require_known)]
 ) -> PageRequest:
-    installation = task_installation()
+    installation = task_installation(request.app.state.own)
     waits = ("kafka_timeout", "lock_wait")
     bounded = {name: min(getattr(installation.settings, name), MOST_SECONDS) for name in waits}
     own, app = installation.having(**bounded), request.app.state

@@ -61,7 +61,7 @@ def _all_decided(visit: PageRequest) -> list[Decided]:
 def _row(row: RunRow, visit: PageRequest) -> tuple[Any, ...]:
     run = None
     if row["dag"] and row["run_id"]:
-        run = Link(row["run_id"], visit.airflow_url("dags", row["dag"], "runs", row["run_id"]))
+        run = Link(row["run_id"], visit.dag_url(row["dag"], "runs", row["run_id"]))
     return (
         Link(row["key"], visit.url("runs/key", key=row["key"])),
         row["state"],

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from shardpost.errors import NotFoundError, ShardpostError, UsageError
+from shardpost.installation import Declared
 from shardpost.orchestration.connections import task_installation
 from shardpost.page import (
     alerts,
@@ -184,13 +185,13 @@ def _bounds(given: Mapping[str, Any]) -> dict[str, Any]:
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Count the newest weekly e-mails as soon as the app is served."""
-    app.state.memory.ledger.begin(task_installation)
+    app.state.memory.ledger.begin(lambda: task_installation(app.state.own))
     yield
 
 
-def add_to(app: FastAPI) -> None:
-    """Serve the pages from an app, which has their memory."""
-    app.state.memory = Memory()
+def add_to(app: FastAPI, own: Declared) -> None:
+    """Serve the pages of an installation from an app, which has their memory."""
+    app.state.own, app.state.memory = own, Memory()
     app.include_router(router)
     app.add_exception_handler(ShardpostError, _not_to_be_had)
     app.add_exception_handler(HTTPException, _refused)

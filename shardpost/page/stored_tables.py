@@ -129,7 +129,7 @@ def rebuilds(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     empty = "No rebuild yet: run the DAG rebuild_tables."
     current = found[-1] if found and found[-1]["state"] not in GONE else None
     listing = page_of(rows, columns, page, empty)
-    run = access.unfinished_run(REBUILDS) if current else None
+    run = access.unfinished_run(visit.own.id(REBUILDS)) if current else None
     return visit.answer("rebuilds.html", found, listing, current=current, run=run)
 
 
@@ -166,7 +166,7 @@ def diff(visit: CurrentRequest) -> Response:
         current=current,
         # Rounded up, so that what was looked at may be swapped.
         most=f"{math.ceil(found.share * 10_000) / 100:g}%",
-        run=access.unfinished_run(REBUILDS),
+        run=access.unfinished_run(visit.own.id(REBUILDS)),
     )
 
 
@@ -196,13 +196,14 @@ def rollback(visit: CurrentRequest, number: Annotated[int, Form()], why: Reason)
 
 def _started(visit: PageRequest, params: dict[str, Any], why: str) -> Response:
     """Start a run of the DAG, unless one is at work; it needs a JVM, which no page starts."""
-    if run := access.unfinished_run(REBUILDS):
+    dag = visit.own.id(REBUILDS)
+    if run := access.unfinished_run(dag):
         raise UsageError(
-            f"{run}, a run of the DAG {REBUILDS}, has not ended: answer it under Required "
+            f"{run}, a run of the DAG {dag}, has not ended: answer it under Required "
             "Actions, or wait until it ends; nothing was started"
         )
-    started = access.start_run(visit.name, REBUILDS, params, why)
-    return visit.back_to("tables/rebuilds", f"started: {started} of the DAG {REBUILDS}")
+    started = access.start_run(visit.name, dag, params, why)
+    return visit.back_to("tables/rebuilds", f"started: {started} of the DAG {dag}")
 
 
 @router.post("/rebuilds/drop", dependencies=acts(REBUILDS))

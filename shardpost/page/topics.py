@@ -144,10 +144,9 @@ def lag(
 @router.post("/look", dependencies=acts(KAFKA))
 def look(visit: CurrentRequest, back: Annotated[Literal["", "topics"], Form()] = "") -> Response:
     """Have the DAG watch_kafka look now, unless it is looking."""
-    run = access.unfinished_run(KAFKA) or access.start_run(visit.name, KAFKA, {}, "look now")
-    return visit.back_to(
-        back, f"{run} of {KAFKA} is measuring: its results appear here when it ends"
-    )
+    dag = visit.own.id(KAFKA)
+    run = access.unfinished_run(dag) or access.start_run(visit.name, dag, {}, "look now")
+    return visit.back_to(back, f"{run} of {dag} is measuring: its results appear here when it ends")
 
 
 def _last(visit: PageRequest, group: str, topic: str) -> dict[str, Any] | None:

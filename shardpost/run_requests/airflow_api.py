@@ -241,11 +241,13 @@ class AirflowRuns:
         self._api, self._lock = api, threading.Lock()
         self.unreachable = unreachable
         self.errors: list[str] = []
+        # What a DAG of ours is called there.
+        self.id_of: Callable[[str], str] = str
 
     def find(self, command: Command) -> AirflowRun | None:
         """Return the run of a command, None if there is none; NoAnswerError if that is unknown."""
         with self._lock:
-            return self._call(lambda api: api.run(command.dag, command.run_id))
+            return self._call(lambda api: api.run(self.id_of(command.dag), command.run_id))
 
     def start(self, command: Command, before: Callable[[], None]) -> str | None:
         """Start the run of a command; return why Airflow rejects it, or None.
@@ -259,7 +261,7 @@ class AirflowRuns:
             if self.unreachable is None:
                 before()
             return self._call(
-                lambda api: api.start(command.dag, command.run_id, command.conf, short)
+                lambda api: api.start(self.id_of(command.dag), command.run_id, command.conf, short)
             )
 
     def _call(self, call: Callable[[StartsRuns], T]) -> T:

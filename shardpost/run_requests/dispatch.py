@@ -82,6 +82,7 @@ def dispatch(
             rules = RequestRules(dags, max_age, request_topics.partitions(installation.kafka), now)
             login = installation.values(AirflowLogin)
             with nullcontext(AirflowRuns(own)) if own else connected(login) as runs:
+                runs.id_of = installation.settings.dag_id
                 counts = _dispatch_partitions(installation, runs, rules)
                 if counts.forwarded:
                     counts.waiting = counts.unseen = 0  # the second time counts them again

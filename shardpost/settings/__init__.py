@@ -1,9 +1,24 @@
 """Every setting of Shardpost: `load()` returns the settings of this process, read once.
 
-`one()` returns one of them, for a DAG that is parsed; `given()` which are not left to defaults.
+`installations()` returns where those of each installation are read, for DAGs that are parsed.
 """
 
-from shardpost.settings.loading import given, load, one
+from shardpost.settings.loading import (
+    Declared,
+    declared,
+    environment_of,
+    installations,
+    load,
+    one,
+)
 from shardpost.settings.values import Settings
 
-__all__ = ["Settings", "given", "load", "one"]
+__all__ = [
+    "Declared",
+    "Settings",
+    "declared",
+    "environment_of",
+    "installations",
+    "load",
+    "one",
+]

@@ -5,6 +5,7 @@ the environment. What each means, and its unit, is in `.env.example`.
 """
 
 from collections.abc import Mapping
+from itertools import permutations
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -30,7 +31,13 @@ from shardpost.values.retry_settings import (
     parse_origins,
     split_names,
 )
-from shardpost.values.topic_names import RETRY_TARGETS, TopicName, check_topic, metrics_name
+from shardpost.values.topic_names import (
+    INPUTS,
+    RETRY_TARGETS,
+    TopicName,
+    check_topic,
+    metrics_name,
+)
 from shardpost.wording import share
 
 # {port: what is set if that service is not the embedded one}; Airflow's is always used.
@@ -44,6 +51,7 @@ _NEEDED = {
     "smtp_password": "smtp_user",
     "smtp_tls": "smtp_host",
 }
+_FOREIGN = PREFIX + "FOREIGN_DEAD_LETTERS"
 _PAIRS = {"airflow_password": "airflow_user", "smtp_password": "smtp_user"}
 _WHY = {
     "smtp_user": "the embedded mail sink takes no login",
@@ -193,6 +201,8 @@ class Settings(BaseModel):
     connections: forms.Connections = (
         "kafka=kafka_default smtp=smtp_default aws=aws_default spark=spark_default"
     )
+    # In the settings of one of several installations, its name.
+    installations: Annotated[str, AfterValidator(forms.installations)] | None = None
 
     compact_schedule: forms.Cron = schedules.COMPACT
     follow: Literal["off", "on"] = "off"
@@ -326,6 +336,30 @@ class Settings(BaseModel):
     def requestable_dags(self) -> frozenset[str]:
         """The DAGs that may be requested."""
         return split_names(self.askable_dags)
+
+    def shared_with(self, other: "Settings", *, is_same_kafka: bool) -> str | None:
+        """Return the setting that two installations may not have in common, but do; else None."""
+        if self.home == other.home:
+            return f"SHARDPOST_HOME: {self.home}"
+        roots = sorted(f"{one.tables_root}/" for one in (self, other))
+        if roots[1].startswith(roots[0]):
+            return f"SHARDPOST_TABLES: {roots[0][:-1]}"
+        of_both = [one._written_and_read() for one in (self, other)] if is_same_kafka else []
+        for (written, _), (_, read) in permutations(of_both, 2):
+            if shared := written.keys() & read.keys():
+                return f"topic {min(shared)} ({written[min(shared)]})"
+        return None
+
+    def _written_and_read(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Return {topic: its setting} of those that belong to one installation, and of all."""
+        foreign = dict.fromkeys(split_names(self.foreign_dead_letters or ""), _FOREIGN)
+        every = foreign | {topic: topic_variable(name) for name, topic in self.topics.items()}
+        inputs = {self.topics[name] for name in INPUTS}
+        return {topic: name for topic, name in every.items() if topic not in inputs}, every
+
+    def dag_id(self, dag: str) -> str:
+        """Return what one of our DAGs is called in this installation's Airflow."""
+        return f"{self.installations}_{dag}" if self.installations else dag
 
     def topic(self, name: TopicName) -> str:
         """Return a topic's name in this installation for its name in the contract."""

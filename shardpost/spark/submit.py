@@ -235,8 +235,7 @@ def job_environment(installation: Installation, master: str | None = None) -> di
     found = find_spec("pyspark")
     assert found is not None and found.origin is not None  # noqa: S101, PT018 - a dependency of ours
     return {
-        **os.environ,
-        **installation.settings.environ(),
+        **installation.environment(),
         "SPARK_HOME": str(Path(found.origin).parent),
         **({"SPARK_LOCAL_IP": LOOPBACK_IP} if local else {}),
         "PATH": f"{BIN}:{os.environ.get('PATH', '')}",

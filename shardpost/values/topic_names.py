@@ -21,8 +21,9 @@ TopicName = Literal[
     "run-commands",
     "decisions",
 ]
+INPUTS: tuple[TopicName, ...] = ("positions", "clients", "exchanges")
 # A retry may go back to the topic that its record came from.
-RETRY_TARGETS = frozenset({"positions", "clients", "exchanges", "retries"})
+RETRY_TARGETS = frozenset({*INPUTS, "retries"})
 
 
 def check_topic(text: str) -> str:

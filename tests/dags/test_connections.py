@@ -16,11 +16,9 @@ from airflow.utils.session import create_session
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.installation import Installation
 from shardpost.orchestration.connections import found, task_installation
-from shardpost.orchestration.spark_job import SparkJob
 from shardpost.run_requests import dispatch as module
 from shardpost.run_requests.model.commands import DispatchCounts
-from shardpost.settings import Settings, load, loading
-from shardpost.spark.job import JobSpec
+from shardpost.settings import Declared, Settings, load, loading
 from shardpost.watch import stack_checks
 from shardpost.watch.stack_checks import check_connections
 from tests.dags.conftest import StandIn
@@ -72,7 +70,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch, **extra: object) -> None:
 def test_without_connections_and_settings_the_defaults_count() -> None:
     settings = task_installation().settings
     assert (settings.bootstrap, settings.smtp_host) == ("127.0.0.1:9092", None)
-    assert [one.by for one in found()] == ["default", "default"]
+    assert [one.by for one in found(Declared())] == ["default", "default"]
 
 
 def test_kafka_default_says_how_the_cluster_is_reached_and_nothing_else(
@@ -103,7 +101,10 @@ def test_a_setting_counts_and_its_connection_is_not_asked_for(
     monkeypatch.setenv("SHARDPOST_SMTP_HOST", "")
     loading._of_this_process.cache_clear()
     assert task_installation().settings.smtp_host is None
-    assert [one.by for one in found()] == ["SHARDPOST_BOOTSTRAP_SERVERS", "SHARDPOST_SMTP_HOST"]
+    assert [one.by for one in found(Declared())] == [
+        "SHARDPOST_BOOTSTRAP_SERVERS",
+        "SHARDPOST_SMTP_HOST",
+    ]
 
 
 def test_the_example_of_airflow_is_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,9 +137,9 @@ def test_aws_default_is_asked_for_tables_on_an_object_store_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given(monkeypatch, "aws_default", **AWS)
-    assert [one.connection for one in found()] == ["kafka_default", "smtp_default"]
+    assert [one.connection for one in found(Declared())] == ["kafka_default", "smtp_default"]
     monkeypatch.setenv("SHARDPOST_TABLES", "s3://bucket/tables")
-    [*_, store] = found()
+    [*_, store] = found(Declared())
     assert store.variables == {
         "AWS_ACCESS_KEY_ID": "key-id",
         "AWS_SECRET_ACCESS_KEY": "aws-secret-1",
@@ -146,7 +147,7 @@ def test_aws_default_is_asked_for_tables_on_an_object_store_only(
         "AWS_ENDPOINT_URL": "https://store.example",
     }
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "mine")
-    [*_, store] = found()
+    [*_, store] = found(Declared())
     assert (store.by, store.variables) == ("AWS_ACCESS_KEY_ID", {})
 
 
@@ -157,8 +158,8 @@ def test_ids_of_connections_are_a_setting_and_are_named(
     kafka(monkeypatch, **{"bootstrap.servers": "wrong.example:1"})
     given(monkeypatch, "trading_kafka", conn_type="kafka", extra=KAFKA)
     assert task_installation().settings.bootstrap == KAFKA["bootstrap.servers"]
-    assert [one.by for one in found()] == ["trading_kafka", "default"]
-    assert SparkJob(task_id="a", job=JobSpec("stand_in"))._conn_id == "team.spark"
+    assert [one.by for one in found(Declared())] == ["trading_kafka", "default"]
+    assert task_installation().settings.connection_ids["spark"] == "team.spark"
     given(monkeypatch, "trading_kafka", conn_type="kafka", extra={})
     with pytest.raises(UsageError, match="connection trading_kafka: expected"):
         task_installation()

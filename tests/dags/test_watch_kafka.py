@@ -15,7 +15,7 @@ from shardpost.alerts.model.alert import Alert, AlertState
 from shardpost.alerts.notifier import Notified
 from shardpost.embedded.daemons import wait_until
 from shardpost.installation import Installation
-from shardpost.settings import loading
+from shardpost.settings import Declared, loading
 from shardpost.watch import watch as module
 from shardpost.watch.model.conditions import EMAILS_UNKNOWN, SNAPSHOT_AGE, Observations
 from tests.dags.conftest import read_back
@@ -57,16 +57,22 @@ def client(database: None) -> TestClient:
 
 
 @pytest.fixture
-def names(client: TestClient) -> dict[str, Any]:
-    """Give the names of the module of the app, as Airflow has loaded it."""
+def app(client: TestClient) -> Any:
+    """Give the app of ours."""
     server: Any = client.app
     [mounted] = [route for route in server.routes if getattr(route, "path", "") == "/shardpost"]
-    found: dict[str, Any] = mounted.app.routes[0].endpoint.__globals__
+    return mounted.app
+
+
+@pytest.fixture
+def names(app: Any) -> dict[str, Any]:
+    """Give the names of the module of the app, as Airflow has loaded it."""
+    found: dict[str, Any] = app.routes[0].endpoint.__globals__
     return found
 
 
 @pytest.fixture
-def looks(names: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def looks(app: Any, names: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put a command in the place of `shardpost`; return the file to which it adds its arguments."""
     calls, command = tmp_path / "calls", tmp_path / "shardpost"
     calls.touch()
@@ -74,7 +80,7 @@ def looks(names: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     command.write_text(f"#!/bin/sh\necho $* >> {calls}\nprintf '{family}'\n")
     command.chmod(0o755)
     monkeypatch.setitem(names, "COMMAND", (str(command), "metrics"))
-    monkeypatch.setitem(names, "_MEASURED", names["_Measured"]())
+    monkeypatch.setattr(app.state, "measured", names["_Measured"](Declared()))
     return calls
 
 
@@ -120,20 +126,28 @@ def test_the_metrics_are_of_the_kafka_that_a_connection_names(
 
 
 def test_what_cannot_be_measured_ends_no_server(
-    client: TestClient, names: dict[str, Any], looks: Path, monkeypatch: pytest.MonkeyPatch
+    client: TestClient,
+    app: Any,
+    names: dict[str, Any],
+    looks: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SHARDPOST_METRICS_TOKEN", "a-token")
     loading._of_this_process.cache_clear()
     for script, why in (("kill -SEGV $$", "it ended with -11"), ("echo no >&2; exit 1", "no")):
         looks.with_name("shardpost").write_text(f"#!/bin/sh\n{script}\n")
-        monkeypatch.setitem(names, "_MEASURED", names["_Measured"]())
+        monkeypatch.setattr(app.state, "measured", names["_Measured"](Declared()))
         answer = get(client, "Bearer a-token")
         assert answer.status_code == 503
         assert answer.json()["detail"] == f"`shardpost metrics`: {why}"
 
 
 def test_a_failure_is_not_measured_again_for_each_who_asks_and_nobody_waits_for_another(
-    client: TestClient, names: dict[str, Any], looks: Path, monkeypatch: pytest.MonkeyPatch
+    client: TestClient,
+    app: Any,
+    names: dict[str, Any],
+    looks: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SHARDPOST_METRICS_TOKEN", "a-token")
     loading._of_this_process.cache_clear()

@@ -15,7 +15,7 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx import Response
 
-from shardpost.settings import Settings
+from shardpost.settings import Declared, Settings
 from tests.support.browser_forms import BrowserForms
 from tests.support.how_far import is_every
 from tests.support.installed import installed
@@ -117,7 +117,7 @@ def page_client(
         lambda _user, dag, method, *_: method in may and (sees is None or dag in sees),
     )
     for module in (request, redrives):
-        monkeypatch.setattr(module, "task_installation", lambda: installed(settings))
+        monkeypatch.setattr(module, "task_installation", lambda _: installed(settings))
     browser = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
     base = "http://airflow.test/shardpost/"
     with ExitStack() as running:
@@ -139,7 +139,7 @@ def _app() -> "FastAPI":
 
     if not _free:
         _free.append(FastAPI())
-        site.add_to(_free[0])
+        site.add_to(_free[0], Declared())
     found = _free.pop()
     found.state.memory = request.Memory()
     return found

@@ -19,7 +19,6 @@ OF_THE_PROCESS = {
     ("locks/process_identity.py", "_machine"),  # its machine, which does not change
     ("page/rendering.py", "environment"),  # of files that are part of the code
     ("page/rendering.py", "runbook_html"),  # of one, too
-    ("settings/loading.py", "_of_this_process"),  # read once, at the edge
     ("weekly_email/smtp_server.py", "_own_name"),  # a name server is asked
 }
 

@@ -32,7 +32,7 @@ from shardpost.page.command_form import fields_of
 from shardpost.page.rendering import Link, Listing, environment
 from shardpost.run_requests.request_client import send_request
 from shardpost.run_requests.request_topics import LOCK
-from shardpost.settings import Settings
+from shardpost.settings import Declared, Settings
 from shardpost.topics.model.finding import Severity
 from shardpost.watch import sources
 from shardpost.weekly_email.kept_statuses import KeptStatuses
@@ -306,10 +306,9 @@ def test_what_fires_is_listed_where_the_history_cannot_be_read(
 def test_a_key_leads_to_the_page_of_that_key_or_to_none(
     at: Settings, monkeypatch: pytest.MonkeyPatch, key: bytes | None, found: object
 ) -> None:
-    monkeypatch.setattr(access, "is_allowed", lambda *_: True)
     visit = SimpleNamespace(
         installation=installed(at),
-        user=None,
+        may_see=lambda _: True,
         url=lambda path, **query: f"/shardpost/{path}?{urlencode(query)}",
     )
     topic = installed(at).topic("clients")
@@ -483,6 +482,6 @@ def test_weekly_emails_are_counted_once_the_app_is_served(monkeypatch: pytest.Mo
     begun = Event()
     monkeypatch.setattr(KeptStatuses, "begin", lambda *_: begun.set())
     app = FastAPI(lifespan=site.lifespan)
-    site.add_to(app)
+    site.add_to(app, Declared())
     with TestClient(app):
         assert begun.is_set()

@@ -379,4 +379,4 @@ def test_a_relative_home_is_made_absolute() -> None:
 def test_in_an_archive_there_is_no_dot_env(tmp_path: Path) -> None:
     archive = tmp_path / "shardpost.zip"
     archive.touch()
-    assert read_dot_env(archive / ".env") == DotEnv(archive / ".env")
+    assert read_dot_env(archive / ".env") == DotEnv()

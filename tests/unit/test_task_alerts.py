@@ -15,7 +15,7 @@ from tests.support.installed import installed
 
 @pytest.fixture(autouse=True)
 def _of_this_home(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_installation_of_callback", lambda: installed(settings))
+    monkeypatch.setattr(tasks, "_installation_of_callback", lambda _: installed(settings))
 
 
 def context(task: str, run: str = "r1", index: int = -1, **of_task: Any) -> Context:
