@@ -3,11 +3,14 @@
 One run per ISO week, Mondays 08:00 UTC (`SHARDPOST_WEEKLY_SEND`): everybody who held US stock at
 the end of the week (Monday 00:00 UTC) gets **one** e-mail with their positions.
 
-1. `freeze` stores this audience, once and for good, for all runs of the week.
-2. `send`, one task per group of shards, mails the clients that are not mailed yet, and records each
+1. `wait`: if the newest snapshot does not cover the week's end, or is too old, starts
+   `compact_positions`, and waits, without a slot, for at most `SHARDPOST_WEEKLY_LATENESS_DAYS`. Its
+   *Rendered Templates* say for what; after an hour it alerts. A dry run does not wait.
+2. `freeze` stores this audience, once and for good, for all runs of the week.
+3. `send`, one task per group of shards, mails the clients that are not mailed yet, and records each
    delivery in the ledger (topic `weekly-emails`). A failed task is retried alone; no client that
    got the mail gets another.
-3. `report` decides, from the answers to all mails of the run, about refusals that no shard could
+4. `report` decides, from the answers to all mails of the run, about refusals that no shard could
    decide about. It fails the run once if deliveries are unknown, if refused clients remain open, or
    if too many clients failed or are not subscribed, and says what to do.
 
@@ -41,6 +44,7 @@ from shardpost.commands.email import email_command
 from shardpost.errors import ShardpostError, UsageError, shown
 from shardpost.instants import parse_instant
 from shardpost.orchestration.connections import task_installation
+from shardpost.orchestration.snapshot_wait import SnapshotWait
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import (
     DEFAULTS,
@@ -219,14 +223,23 @@ for own in installations():
         tags=own.tags("e-mail", "spark"),
         doc_md=__doc__,
     ):
-        frozen: Any = SparkJob(
+        wait = SnapshotWait(
+            task_id="wait",
+            request=freeze_request,
+            compaction=own.id("compact_positions"),
+            most=timedelta(days=own.one("weekly_lateness_days")),
+            doc_md="Waits for a compaction if the newest snapshot is too old for the run.",
+        )
+        freeze = SparkJob(
             task_id="freeze",
             job=WEEKLY_EMAIL,
             request=freeze_request,
             inlets=[holders(own)],
             max_active_tis_per_dag=1,
             doc_md="Stores, once for the week, the recipients and their positions.",
-        ).output
+        )
+        wait.set_downstream(freeze)
+        frozen: Any = freeze.output
         send = SparkJob.partial(
             task_id="send",
             job=WEEKLY_EMAIL,

@@ -50,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--letters", type=int, default=600, help="letters of the long history")
     parser.addoption("--faults", type=int, help="random faults of the cluster")
-    parser.addoption("--clock-library", type=Path, metavar="FILE", help="moves clocks: test_clocks")
+    parser.addoption("--clock-library", type=Path, metavar="FILE", help="moves clocks")
     parser.addoption("--load", type=int, default=1, help="how many times as much work meanwhile")
 
 
@@ -136,6 +136,18 @@ def stack_environ(tmp_path: Path) -> dict[str, str]:
     """Give variables of a stack of its own: a home of this test, free ports."""
     free = {f"{part}_port": daemons.choose_port() for part in ("kafka", "smtp", "airflow")}
     return environ(home=tmp_path / "home", **free)
+
+
+@pytest.fixture
+def clock_library(pytestconfig: pytest.Config) -> Path:
+    """Give the library for LD_PRELOAD that moves the clock of a process by CLOCK_SHIFT seconds.
+
+    Such are not among the packages: without `--clock-library FILE` a test of it is skipped.
+    """
+    named: Path | None = pytestconfig.option.clock_library
+    if named is None:
+        pytest.skip("moves clocks: --clock-library FILE")
+    return named.resolve(strict=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, Counts, Snapshot
-from shardpost.errors import ShardpostError
+from shardpost.errors import NoSnapshotError, ShardpostError
 from shardpost.holders import plausibility
 from shardpost.installation import Installation
 from shardpost.rebuilds import registry
@@ -121,7 +121,8 @@ def preview_week(
     as_of = frozen.as_of if frozen else request.week.held_at(at_most, snapshot.looked_at)
     _require_not_ahead(snapshot, request.now)
     if frozen is None:
-        _require_covered(snapshot, request, as_of)
+        _require_covered(snapshot, request)
+        _require_history(snapshot, request, as_of)
     week = PreparedWeek(state, ledger, as_of, sender, snapshot, chosen, frozen, templates)
     if request.is_real:
         guards.require_owner(installation)
@@ -136,6 +137,22 @@ def prepare_week(
     week = preview_week(installation, request, state)
     state.mark_start(week.ledger, request.now)
     return week
+
+
+class SnapshotBehindError(ShardpostError):
+    """The newest snapshot lacks records that a run needs, which a later snapshot has."""
+
+
+def why_behind(installation: Installation, request: EmailRequest) -> str | None:
+    """Return what a run that mails its week lacks until the next compaction; None if nothing."""
+    try:
+        snapshot = snapshots.current(installation.tables)
+        if WeekState(installation, request.week).frozen is None:
+            _require_covered(snapshot, request)
+        _require_recent(snapshot, request.now, installation.settings.mail_snapshot_age)
+    except (NoSnapshotError, SnapshotBehindError) as error:
+        return str(error)
+    return None
 
 
 def require_no_collapse(state: WeekState, counts: dict[str, int], in_snapshot: Counts) -> None:
@@ -157,31 +174,32 @@ def require_no_collapse(state: WeekState, counts: dict[str, int], in_snapshot: C
         raise plausibility.CollapseError(why)
 
 
-def _require_covered(snapshot: Snapshot, request: EmailRequest, as_of: datetime) -> None:
-    """Refuse a snapshot that lacks records before the week's end (early: its start).
-
-    Also refuse one that no longer has the history of that instant.
-    """
+def _require_covered(snapshot: Snapshot, request: EmailRequest) -> None:
+    """Refuse a snapshot that lacks records before the week's end (early: its start)."""
     week, what = request.week, "started" if request.early else "ended"
     since = week.start if request.early else week.end
     if snapshot.looked_at < since:
-        raise ShardpostError(
+        raise SnapshotBehindError(
             f"week {week} {what} {since:%Y-%m-%d %H:%M} UTC, and {_coverage(snapshot)}: run"
             " `shardpost compact` first"
         )
+
+
+def _require_history(snapshot: Snapshot, request: EmailRequest, as_of: datetime) -> None:
+    """Refuse a snapshot that no longer has the history of that instant."""
     try:
         snapshot.require_history(as_of)
     except ShardpostError as error:
         raise ShardpostError(
-            f"week {week} is not frozen, and its holders as of then can no longer be computed:"
-            f" {error}"
+            f"week {request.week} is not frozen, and its holders as of then can no longer be"
+            f" computed: {error}"
         ) from None
 
 
 def _require_recent(snapshot: Snapshot, now: datetime, most_seconds: float) -> None:
     """Refuse a snapshot too old to show recent unsubscriptions."""
     if now - snapshot.looked_at > timedelta(seconds=most_seconds):
-        raise ShardpostError(
+        raise SnapshotBehindError(
             f"{_coverage(snapshot)}, more than {most_seconds:g} s ago"
             " (SHARDPOST_MAIL_SNAPSHOT_AGE), and clients may have unsubscribed since then: run"
             " `shardpost compact` first"

@@ -1,8 +1,7 @@
 """Clocks of hosts that are apart: a broker's, a worker's, the driver's.
 
-`--clock-library FILE` is one for LD_PRELOAD that moves the wall clock of a process by CLOCK_SHIFT
-seconds; such are not among the packages, and without it these tests are skipped. Clocks of Python
-are moved ahead only: librdkafka waits until a time of day, and one that is past is no wait.
+Clocks of Python are moved ahead only: librdkafka waits until a time of day, and one that is past is
+no wait.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,23 +13,11 @@ import pytest
 
 from tests.support.cluster import Cluster, Part
 from tests.support.installation import DONE, WORK, Installation
+from tests.support.moved_clock import moved
 
 HOUR = 3600
 # Object stores refuse signatures that are older than fifteen minutes.
 WITHIN_SIGNATURES = 600
-
-
-@pytest.fixture
-def library(pytestconfig: pytest.Config) -> Path:
-    """Give the library that moves clocks."""
-    named: Path | None = pytestconfig.option.clock_library
-    if named is None:
-        pytest.skip("moves clocks: --clock-library FILE")
-    return named.resolve(strict=True)
-
-
-def moved(library: Path, seconds: int) -> dict[str, str]:
-    return {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(seconds)}
 
 
 @contextmanager
@@ -58,33 +45,35 @@ def all_goes_on(at_work: Installation) -> None:
 
 @pytest.mark.parametrize("seconds", [HOUR, -HOUR])
 def test_a_broker_whose_clock_is_an_hour_off_changes_nothing(
-    cluster: Cluster, at_work: Installation, library: Path, seconds: int
+    cluster: Cluster, at_work: Installation, clock_library: Path, seconds: int
 ) -> None:
-    with restarted(cluster.leader(at_work.settings.topic("positions")), moved(library, seconds)):
+    with restarted(
+        cluster.leader(at_work.settings.topic("positions")), moved(clock_library, seconds)
+    ):
         cluster.await_replicas()
         all_goes_on(at_work)
     cluster.await_replicas()
 
 
 def test_a_worker_whose_clock_is_ahead_changes_nothing(
-    cluster: Cluster, at_work: Installation, library: Path
+    cluster: Cluster, at_work: Installation, clock_library: Path
 ) -> None:
-    with restarted(cluster.spark.workers[0], moved(library, WITHIN_SIGNATURES)):
+    with restarted(cluster.spark.workers[0], moved(clock_library, WITHIN_SIGNATURES)):
         all_goes_on(at_work)
 
 
 def test_a_driver_whose_clock_is_ahead_changes_nothing(
-    at_work: Installation, library: Path
+    at_work: Installation, clock_library: Path
 ) -> None:
-    at_work.job_environ = moved(library, WITHIN_SIGNATURES)
+    at_work.job_environ = moved(clock_library, WITHIN_SIGNATURES)
     all_goes_on(at_work)
 
 
 def test_a_driver_that_the_store_does_not_believe_says_so_and_writes_nothing(
-    at_work: Installation, library: Path
+    at_work: Installation, clock_library: Path
 ) -> None:
     at_work.give("compaction")
-    at_work.job_environ = moved(library, HOUR)
+    at_work.job_environ = moved(clock_library, HOUR)
     job = at_work.job("compaction")
     assert job.wait(400) == 1
     assert "RequestTimeTooSkewed" in job.why_failed()

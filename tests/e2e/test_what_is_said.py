@@ -29,9 +29,9 @@ def test_a_week_to_come_fails_at_once_and_the_last_visible_line_says_why(
     api.post(RUNS, json=form).raise_for_status()
     eventually(lambda: api.get(run).raise_for_status().json()["state"] == "failed", "a failed run")
 
-    found = api.get(f"{run}/taskInstances/freeze").raise_for_status().json()
+    found = api.get(f"{run}/taskInstances/wait").raise_for_status().json()
     assert (found["state"], found["try_number"]) == ("failed", 1)
-    path = f"{run}/taskInstances/freeze/logs/1"
+    path = f"{run}/taskInstances/wait/logs/1"
     log = api.get(path, headers={"Accept": "application/json"}).raise_for_status().json()
     assert visible(line["event"] for line in log["content"]) == [
         *("▶ Log message source details", "▶ Pre Execute"),
@@ -39,7 +39,7 @@ def test_a_week_to_come_fails_at_once_and_the_last_visible_line_says_why(
         "failed: week 9998-W01 has not begun: it starts 9997-12-29 00:00 UTC",
     ]
     alerts = (stack.settings.home / "alerts.log").read_text()
-    assert " weekly_email week-to-come freeze, attempt 1: week 9998-W01 has not begun" in alerts
+    assert " weekly_email week-to-come wait, attempt 1: week 9998-W01 has not begun" in alerts
 
 
 def wrong(stack: CommandLine, code: int) -> dict[str, str]:
