@@ -5,6 +5,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from shardpost.settings import Declared, Settings, load, loading
 from shardpost.watch import stack_checks
 from shardpost.watch.stack_checks import check_connections
 from tests.dags.conftest import StandIn
+from tests.support import secured_kafka
 from tests.support.installed import installed
 
 KAFKA = {
@@ -85,6 +87,37 @@ def test_kafka_default_says_how_the_cluster_is_reached_and_nothing_else(
         "security.protocol",
     ]
     assert "kafka-secret-1" not in str(redact("login with kafka-secret-1"))
+
+
+def test_a_callback_that_airflow_allows_is_the_one_of_all_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = f"{secured_kafka.__name__}.unsigned_token"
+    monkeypatch.setenv("AIRFLOW__APACHE_KAFKA__CALLBACK_ALLOWLIST", path)
+    kafka(monkeypatch, **KAFKA, **{"oauth_cb": path, "java.sasl.mechanism": "OAUTHBEARER"})
+    installation = task_installation()
+    assert installation.kafka.config()["oauth_cb"] is secured_kafka.unsigned_token
+    assert installation.settings.kafka["java.sasl.mechanism"] == "OAUTHBEARER"
+    assert installation.settings.environ()["SHARDPOST_KAFKA__OAUTH_CB"] == path
+
+
+def test_clients_of_amazon_msk_get_the_tokens_that_the_provider_makes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def generate(region: str) -> tuple[str, int]:
+        return f"token for {region}", 1_800_000_000_000
+
+    signer: Any = ModuleType("aws_msk_iam_sasl_signer")
+    signer.MSKAuthTokenProvider = SimpleNamespace(generate_auth_token=generate)
+    servers = "b-1.demo.abcde1.c2.kafka.eu-west-1.amazonaws.com:9098"
+    extra = {"bootstrap.servers": servers, "sasl.mechanism": "OAUTHBEARER"}
+    kafka(monkeypatch, **extra)
+    with pytest.raises(UsageError, match=r"kafka_default: Failed to import aws_msk_iam_sasl_sig"):
+        task_installation()
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", signer)
+    config = task_installation().kafka.config()
+    given = config["oauth_cb"](config["sasl.oauthbearer.config"])
+    assert given == ("token for eu-west-1", 1_800_000_000)
 
 
 def test_a_setting_counts_and_its_connection_is_not_asked_for(
@@ -169,7 +202,11 @@ def test_ids_of_connections_are_a_setting_and_are_named(
     ("conn_id", "connection", "said"),
     [
         ("kafka_default", {"extra": {"group.id": "x"}}, "kafka_default: expected bootstrap.serve"),
-        ("kafka_default", {"extra": {**KAFKA, "oauth_cb": "a.b"}}, "kafka_default: oauth_cb is a"),
+        (
+            "kafka_default",
+            {"extra": {**KAFKA, "oauth_cb": "a.b"}},
+            "kafka_default: Refusing to resolve Kafka callback oauth_cb='a.b'",
+        ),
         (
             "kafka_default",
             {"extra": {"bootstrap.servers": "no port"}},
