@@ -14,6 +14,7 @@ from airflow.models.connection import Connection
 from airflow.sdk._shared.secrets_masker import redact
 from airflow.utils.session import create_session
 
+from shardpost.checkout import CHECKOUT
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.installation import Installation
 from shardpost.orchestration.connections import found, task_installation
@@ -24,7 +25,10 @@ from shardpost.watch import stack_checks
 from shardpost.watch.stack_checks import check_connections
 from tests.dags.conftest import StandIn
 from tests.support import secured_kafka
+from tests.support.command_line import CommandLineHere
+from tests.support.compacting import held, starter
 from tests.support.installed import installed
+from tests.support.reference import position, produce, published
 
 KAFKA = {
     "bootstrap.servers": "b1.example:9093,b2.example:9093",
@@ -118,6 +122,25 @@ def test_clients_of_amazon_msk_get_the_tokens_that_the_provider_makes(
     config = task_installation().kafka.config()
     given = config["oauth_cb"](config["sasl.oauthbearer.config"])
     assert given == ("token for eu-west-1", 1_800_000_000)
+
+
+@pytest.mark.timeout(300)
+def test_a_task_and_its_spark_job_log_in_by_the_tokens_of_a_connection(
+    bag: DagBag, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with secured_kafka.secured_broker(tmp_path / "broker") as secured:
+        login = secured.settings(secured.kafka.token())
+        CommandLineHere(login)("topics", "apply")
+        settings = load(login)
+        produce(settings, [*starter(), position("1", "client1", "NYSE")])
+        extra = {"bootstrap.servers": settings.bootstrap, **settings.kafka}
+        kafka(monkeypatch, **extra)
+        monkeypatch.setenv("AIRFLOW__APACHE_KAFKA__CALLBACK_ALLOWLIST", extra["oauth_cb"])
+        monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))  # of the driver, for the callback
+        monkeypatch.setenv("SHARDPOST_HOME", str(tmp_path / "home"))
+        loading._of_this_process.cache_clear()
+        assert bag.dags["compact_positions"].test().state == "success"
+        assert published(settings) == held(task_installation().settings) == {"client1": ["1"]}
 
 
 def test_a_setting_counts_and_its_connection_is_not_asked_for(
@@ -239,7 +262,7 @@ def test_a_task_takes_a_connection_of_airflows_database_and_says_so(
 ) -> None:
     seen = []
 
-    def dispatch(installation: Installation, _now: datetime) -> DispatchCounts:
+    def dispatch(installation: Installation, *_: object) -> DispatchCounts:
         seen.append(installation.kafka.bootstrap)
         return DispatchCounts()
 
