@@ -190,14 +190,16 @@ def _as_the_hook_has_it(connection: Any) -> dict[str, Any]:
     from airflow.providers.apache.kafka.hooks.base import KafkaBaseHook
 
     class Configuration(KafkaBaseHook):
-        def get_connection(self, _conn_id: str) -> Any:
+        @classmethod
+        def get_connection(cls, conn_id: str) -> Any:
             return connection
 
         def _get_client(self, config: dict[str, Any]) -> dict[str, Any]:
             return config
 
-    configuration: dict[str, Any] = Configuration(connection.conn_id).get_conn
-    return configuration
+    configuration: Any = Configuration
+    resolved: dict[str, Any] = configuration(connection.conn_id).get_conn
+    return resolved
 
 
 def cloud_token(servers: str) -> tuple[Any, ...]:

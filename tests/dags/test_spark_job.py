@@ -63,7 +63,8 @@ def test_only_what_has_no_public_way_in_the_provider_is_private() -> None:
     public = {*dir(SparkSubmitOperator), *dir(hook)} - {"log", "get_hook"}
     assert not public & {name[1:] for name in job_module.PRIVATE}
     assert not hasattr(SparkSubmitOperator, "get_hook")
-    assert type(hook).log.fset is None, "the provider's log can be set"
+    log: Any = type(hook).log
+    assert log.fset is None, "the provider's log can be set"
 
 
 def test_what_the_ui_renders_of_a_job_has_no_secret(
