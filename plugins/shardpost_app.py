@@ -3,6 +3,7 @@
 Airflow asks nobody there who they are: pages ask by Airflow's login, metrics by a token of theirs.
 """
 
+import os
 import secrets
 import subprocess
 import sys
@@ -85,7 +86,7 @@ def _measured(own: Declared) -> str:
     try:
         done = subprocess.run(
             COMMAND,
-            env=task_installation(own).environment(),
+            env={**os.environ, **task_installation(own).settings.environ()},
             capture_output=True,
             text=True,
             timeout=MOST_SECONDS,
@@ -133,6 +134,11 @@ def app_of(own: Declared) -> FastAPI:
     return app
 
 
+def path_of(own: Declared) -> str:
+    """Return where an installation's app is: `/shardpost/us`."""
+    return f"/shardpost/{own.name}".rstrip("/")
+
+
 # Where Airflow itself may be below a path. Without the last slash Airflow's own page would answer.
 BELOW = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
 
@@ -142,15 +148,15 @@ class ShardpostApp(AirflowPlugin):
 
     name = "shardpost"
     fastapi_apps = [  # noqa: RUF012 - Airflow's form
-        {"app": app_of(own), "url_prefix": own.path, "name": f"Shardpost {own.name}".strip()}
+        {"app": app_of(own), "url_prefix": path_of(own), "name": f"Shardpost {own.name}".strip()}
         for own in installations()
     ]
     external_views = [  # noqa: RUF012
         {
             "name": f"Shardpost {own.name}".strip(),
-            "href": f"{BELOW}{own.path}/",
+            "href": f"{BELOW}{path_of(own)}/",
             "destination": "nav",
-            "url_route": own.path.strip("/").replace("/", "-"),
+            "url_route": path_of(own).strip("/").replace("/", "-"),
             "nav_top_level": True,
         }
         for own in installations()

@@ -10,7 +10,7 @@ from functools import cached_property
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shardpost.settings import Declared, Settings, environment_of, load
+from shardpost.settings import Declared, Settings, load
 from shardpost.values.topic_names import TopicName
 
 if TYPE_CHECKING:
@@ -34,10 +34,6 @@ class Installation:
     def topic(self, name: TopicName) -> str:
         """Return a topic's name in this installation, for who needs no client of its Kafka."""
         return self.settings.topic(name)
-
-    def environment(self) -> dict[str, str]:
-        """Return the environment of a process of this installation."""
-        return environment_of(self.settings)
 
     def values(self, kind: Callable[..., T]) -> T:
         """Return the values that a feature declares: its fields are settings, by their names."""

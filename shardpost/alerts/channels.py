@@ -11,10 +11,10 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from logging.handlers import BufferingHandler
@@ -22,8 +22,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from shardpost.alerts.model.alert import Message
-from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError, one_line
+from shardpost.installation import Installation
 from shardpost.locks.locks import exclusive_here
 from shardpost.locks.shared_files import FOLDER, Files, SharedFile
 
@@ -67,6 +67,7 @@ class Channel:
     name: str
     url: str = field(repr=False)
     service: Any = field(repr=False, compare=False)
+    installation: str | None = None  # its name, if it is one of several
 
     def send(self, message: Message) -> Delivery:
         """Send a message, in several if the service takes no longer one; never raises."""
@@ -74,7 +75,8 @@ class Channel:
             return Delivery(self.name, REFUSED_URL)
         with _heard() as heard:
             try:
-                done = _notify(self.service, message)
+                name = f"{self.installation}: " if self.installation else ""
+                done = _notify(self.service, replace(message, title=name + message.title))
                 problem = None if done else next(map(_text, reversed(heard)), REFUSED)
             except Exception as error:
                 problem = f"{type(error).__name__}: {error}"
@@ -101,19 +103,20 @@ def _text(record: logging.LogRecord) -> str:
     return record.getMessage() + (f": {type(error).__name__}: {error}" if error else "")
 
 
-def channels(tables: Tables, urls: Iterable[str]) -> list[Channel]:
-    """Return the channels of URLs, in their order; of a URL, only service and host are shown.
+def channels(installation: Installation) -> list[Channel]:
+    """Return the channels of an installation; of a URL, only service and host are shown.
 
     One that Apprise refuses is among them, under its scheme. Of a salted hash of the URL, a name
     ends with 16 bits: they tell a URL from the one before it, and not what its secrets are.
     """
-    return [_channel(tables, *one) for one in enumerate(urls, 1)]
+    urls = installation.settings.alert_urls
+    return [_channel(installation, *one) for one in enumerate(urls, 1)]
 
 
-def _channel(tables: Tables, number: int, url: str) -> Channel:
+def _channel(installation: Installation, number: int, url: str) -> Channel:
     from apprise import Apprise, AppriseAsset, OverflowMode
 
-    mark = blake2b(f"{tables.root} {url}".encode(), digest_size=2).hexdigest()
+    mark = blake2b(f"{installation.tables.root} {url}".encode(), digest_size=2).hexdigest()
     with _heard():
         # Without a time limit of its own: it would send in threads that outlive ours.
         asset = AppriseAsset(service_timeout=0)
@@ -121,7 +124,8 @@ def _channel(tables: Tables, number: int, url: str) -> Channel:
     if service is None:
         return Channel(f"{number}: {url.partition('://')[0]} #{mark}", url, None)
     service.overflow_mode = OverflowMode.SPLIT
-    return Channel(f"{number}: {service.service_name}{_host(url)} #{mark}", url, service)
+    name = f"{number}: {service.service_name}{_host(url)} #{mark}"
+    return Channel(name, url, service, installation.settings.installations)
 
 
 def append(files: Files, text: str, now: datetime) -> None:

@@ -62,7 +62,7 @@ def notify(installation: Installation, now: datetime, change: Change) -> Notifie
     """
     with table_errors(), exclusive(installation.files, LOCK, "sending alerts", wait=LOCK_WAIT):
         known = history.list_firing(installation.tables)
-        to = channels(installation.tables, installation.settings.alert_urls)
+        to = channels(installation)
         book = installation.settings.runbook
         round_ = _Round(installation.files, book, now, change(known), to)
         if round_.firing != known and any(map(round_.due, round_.names)):
@@ -181,7 +181,7 @@ def report(installation: Installation, condition: Condition, now: datetime, line
     except Exception as error:
         log.warning("the firing alerts cannot be stored, so all channels get a message: %s", error)
         message = message_of([alert], installation.settings.runbook)
-        to = channels(installation.tables, installation.settings.alert_urls)
+        to = channels(installation)
         deliveries = send_all(dict.fromkeys(to, message))
         for delivery in deliveries:
             log.info("alert channel %s", delivery)

@@ -65,7 +65,7 @@ def test_command() -> int:
     text = f"This is a test, sent at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC. Nothing is wrong."
     message = Message("Shardpost: test alert", text, is_good=True)
     installation = opened()
-    to = channels(installation.tables, installation.settings.alert_urls)
+    to = channels(installation)
     deliveries = send_all(dict.fromkeys(to, message))
     print_document(
         [vars(one) for one in deliveries], lambda: "\n".join(map(str, deliveries)) or NO_CHANNEL

@@ -134,7 +134,7 @@ def _made_beside(installation: Installation, making: threading.Lock) -> None:
 
 def _make_in_process(installation: Installation) -> None:
     command = [sys.executable, "-m", __name__]
-    environ = installation.environment()
+    environ = {**os.environ, **installation.settings.environ()}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
         said = harmless(done.stderr.strip().rpartition("\n")[2])

@@ -104,6 +104,7 @@ def play(settings: Settings, api: AirflowApi, received: Received, now: datetime,
 def _run_dag(
     settings: Settings, api: AirflowApi, dag: str, params: dict[str, Any], say: Say
 ) -> None:
+    dag = settings.dag_id(dag)
     run = api.trigger(dag, params)
     say(f"\nAirflow runs {dag} ({run}) …")
     try:

@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from airflow.sdk import BaseHook, Connection, get_current_context
-from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
+from airflow.sdk import BaseHook, get_current_context
+from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.installation import Installation
 from shardpost.settings import Declared, Settings, declared, installations
-from shardpost.settings.forms import JAVA_ONLY, OAUTH_CALLBACK, connection_ids
+from shardpost.settings.forms import connection_ids
 from shardpost.settings.variables import client_variable, is_secret
 
 log = logging.getLogger(__name__)
@@ -32,10 +32,7 @@ BOOTSTRAP, SMTP_HOST, ACCESS_KEY = (
     "AWS_ACCESS_KEY_ID",
 )
 # How a cluster is reached. What else its connection has is of consumers and producers of others.
-_OF_KAFKA = (
-    *("security.protocol", "sasl.", "ssl.", "enable.ssl.", "client.rack"),
-    *(OAUTH_CALLBACK, *JAVA_ONLY),
-)
+_OF_KAFKA = ("security.protocol", "sasl.", "ssl.", "enable.ssl.", "client.rack")
 # That of `airflow connections create-default-connections`, which nobody meant.
 _EXAMPLE = {"bootstrap.servers": "broker:29092", "group.id": "my-group"}
 _OF_AWS = {
@@ -47,16 +44,11 @@ SMTPS, SMTP = 465, 25  # as smtplib has them
 DEFAULT = "default"  # neither a setting nor a connection says it
 
 
-def of_dag(dag_id: str) -> Declared:
-    """Return the installation that a DAG is of: its id begins with the name, if there is one."""
-    is_named = installations()[0].name != ""
-    return declared(dag_id.partition("_")[0] if is_named else None)
-
-
-def of_task() -> Declared:
-    """Return the installation of the task that runs; without several, of this process."""
-    several = len(installations()) > 1
-    return of_dag(get_current_context()["ti"].dag_id) if several else declared()
+def of_dag(dag_id: str | None = None) -> Declared:
+    """Return the installation of a DAG, by default of the task that runs."""
+    if len(every := installations()) == 1:
+        return every[0]
+    return declared((dag_id or get_current_context()["ti"].dag_id).partition("_")[0])
 
 
 def task_installation(own: Declared | None = None, *, mails: bool = False) -> Installation:
@@ -66,7 +58,7 @@ def task_installation(own: Declared | None = None, *, mails: bool = False) -> In
     nor a connection names a mail server. Airflow does not tell a connection that is not there from
     one whose backend did not answer, and mails to a sink of this machine would count as sent.
     """
-    own = own or of_task()
+    own = own or of_dag()
     used = found(own)
     for one in used:
         if one.variables:
@@ -96,7 +88,7 @@ def settings_of(own: Declared, used: list["Used"]) -> Settings:
 
 def describe() -> None:
     """Print {kind: [what counts, the address that it leads to]} as JSON, for the doctor."""
-    own = of_task()
+    own = of_dag()
     used = found(own)
     settings = settings_of(own, used)
     addresses = {
@@ -166,48 +158,17 @@ def _of_kafka(connection: Any) -> dict[str, str]:
         raise UsageError(
             f"connection {connection.conn_id}: expected bootstrap.servers in its extra"
         )
-    try:
-        resolved = _as_the_hook_has_it(connection)
-    except (ValueError, ImportError, AirflowException) as error:
-        raise UsageError(f"connection {connection.conn_id}: {error}") from None
-    if OAUTH_CALLBACK in resolved and OAUTH_CALLBACK not in extra:
-        extra[OAUTH_CALLBACK] = f"{__name__}.{cloud_token.__name__}"
-        extra["sasl.oauthbearer.config"] = extra["bootstrap.servers"]  # which it is called with
+    if "oauth_cb" in extra:
+        raise UsageError(
+            f"connection {connection.conn_id}: oauth_cb is a function, which Spark's client cannot"
+            " call: expected a login with sasl.mechanisms, or sasl.oauthbearer.method=oidc"
+        )
     client = {
         client_variable(name): _text(value)
         for name, value in extra.items()
         if name.startswith(_OF_KAFKA)
     }
     return {BOOTSTRAP: _text(extra["bootstrap.servers"]), **client}
-
-
-def _as_the_hook_has_it(connection: Any) -> dict[str, Any]:
-    """Return the configuration of a client that the provider's hook makes of a connection.
-
-    Callbacks are functions, if Airflow's `callback_allowlist` has them; for addresses of Amazon MSK
-    and Google there is one that returns tokens.
-    """
-    from airflow.providers.apache.kafka.hooks.base import KafkaBaseHook
-
-    class Configuration(KafkaBaseHook):
-        @classmethod
-        def get_connection(cls, conn_id: str) -> Any:
-            return connection
-
-        def _get_client(self, config: dict[str, Any]) -> dict[str, Any]:
-            return config
-
-    configuration: Any = Configuration
-    resolved: dict[str, Any] = configuration(connection.conn_id).get_conn
-    return resolved
-
-
-def cloud_token(servers: str) -> tuple[Any, ...]:
-    """Return a token of the cloud that has these servers: `oauth_cb` of clients in any process."""
-    extra = {"bootstrap.servers": servers, "sasl.mechanism": "OAUTHBEARER"}
-    connection = Connection(conn_id="kafka", conn_type="kafka", extra=json.dumps(extra))
-    token: tuple[Any, ...] = _as_the_hook_has_it(connection)[OAUTH_CALLBACK](servers)
-    return token
 
 
 def _text(value: object) -> str:

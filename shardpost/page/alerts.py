@@ -89,7 +89,7 @@ def alerts(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     listing = page_of([_row(one, visit) for one in found], COLUMNS, page, NOTHING)
     if visit.request.query_params.get("format") in {"json", "csv"}:  # without the history
         return visit.answer("alerts.html", found, listing)
-    to = channels(installation.tables, installation.settings.alert_urls)
+    to = channels(installation)
     first = (listing.number - 1) * ROWS_OF_A_PAGE
     try:
         logged, problem = logged_alerts(last_lines(installation.files, visit.now)), None
@@ -152,7 +152,8 @@ def place_of(condition: Condition, visit: PageRequest) -> Link:
         title, path, query = PLACES[condition.rule]
         return Link(title, visit.url(path, **query(condition.subject)))
     if condition.rule in (TASK_FAILED, "run-refused"):
-        return Link("DAG", visit.airflow_url("dags", condition.subject.partition(" ")[0]))
+        dag = condition.subject.partition(" ")[0].removeprefix(visit.own.id(""))
+        return Link("DAG", visit.dag_url(dag))
     if condition.source == "kafka":
         return Link("Topics", visit.url("topics"))
     return Link("Alert", visit.url("alerts/one", key=condition.name))

@@ -169,14 +169,14 @@ def _of_kafka(visit: PageRequest) -> Iterator[Need]:
 
 def _of_watch(visit: PageRequest, known: Known) -> Iterator[Need]:
     """Report that the watch does not run: no alerts are sent then."""
-    dag, at = visit.own.id("watch_kafka"), known.looked_at
+    dag, at = "watch_kafka", known.looked_at
     most = 2 * longest_pause(visit.installation.settings.watch_schedule)
     if known.snapshot is None and at is None:
         return
     if at is None or visit.now - at > most:
         ago = f"has not run for {duration_text(visit.now - at)}" if at else "has not run yet"
         text = f"the DAG {dag} {ago}: no alerts since then; expected each run to finish"
-        yield Need(Severity.RISK, "watch", text, at, Link(dag, visit.airflow_url("dags", dag)))
+        yield Need(Severity.RISK, "watch", text, at, Link(dag, visit.dag_url(dag)))
 
 
 def _cards(visit: PageRequest, known: Known) -> Iterator[Card]:

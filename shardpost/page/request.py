@@ -105,14 +105,12 @@ class PageContext:
         given = {name: value for name, value in query.items() if value not in (None, "", False)}
         return f"{self.root}/{path}" + (f"?{urlencode(given)}" if given else "")
 
-    def airflow_url(self, *path: str) -> str:
-        """Return the address of a page of Airflow's own, such as that of a run."""
-        above = self.root.removesuffix(self.own.path)
-        return "/".join([above, *(quote(one, safe="") for one in path)])
-
     def dag_url(self, dag: str, *path: str) -> str:
-        """Return the address in Airflow of one of our DAGs, or of what is below it."""
-        return self.airflow_url("dags", self.own.id(dag), *path)
+        """Return the address of Airflow's page of one of our DAGs, or of what is below that."""
+        above = self.root.removesuffix(f"/{self.own.name}").rpartition("/")[0]
+        return "/".join(
+            [above, "dags", *(quote(one, safe="") for one in (self.own.id(dag), *path))]
+        )
 
     def again(self, /, **query: object) -> str:
         """Return the address of this page with some other parameters, and no message."""

@@ -19,10 +19,6 @@ from shardpost.values.topic_names import check_topic
 
 DEFAULT_SENDER = "Shardpost <weekly@shardpost.example>"
 LEAST_HEAP_BYTES = 512 << 20
-# Settings of Kafka's clients that are no texts of librdkafka: the dotted path of a function that
-# returns a token, and properties of Java's client, after `java.`.
-OAUTH_CALLBACK = "oauth_cb"
-JAVA_ONLY = ("java.sasl.", "java.ssl.")
 PLACEHOLDERS = ("client", "week", "token")
 
 _HOST = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?")
@@ -35,7 +31,6 @@ STORE = "s3://"
 _STORE = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_.=-]+)*/?")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")  # a path has no two slashes in a row
 _SCHEMED = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://\S")
-_INSTALLATION = re.compile(r"([a-z][a-z0-9-]{0,29})(?:=(\S+))?")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _CONNECTION = re.compile(
     r"(?a)(kafka|smtp|aws|spark)=([\w#!()\-.:/\\]+)"
@@ -153,25 +148,9 @@ def connection_ids(text: str) -> dict[str, str]:
     return {kind: given.get(kind, f"{kind}_default") for kind in ("kafka", "smtp", "aws", "spark")}
 
 
-def parse_installations(text: str) -> dict[str, Path | None]:
-    """Return {name: file} of `us=/etc/shardpost/us.env …`; ValueError says what is wrong."""
-    found: dict[str, Path | None] = {}
-    for entry in text.split():
-        match = _INSTALLATION.fullmatch(entry)
-        if match is None or match[1] in found:
-            raise ValueError(
-                "expected NAME=FILE, separated by spaces, each name once, of lower-case letters,"
-                f" digits and hyphens, found {entry!r}"
-            )
-        found[match[1]] = Path(match[2]).expanduser().absolute() if match[2] else None
-    if len(found) > 1 and None in found.values():
-        raise ValueError("expected a file for each of several installations: NAME=FILE")
-    return found
-
-
-def installations(text: str) -> str:
-    """Check the list of installations."""
-    parse_installations(text)
+def connections(text: str) -> str:
+    """Check the ids of Airflow's connections."""
+    connection_ids(text)
     return text
 
 
@@ -283,10 +262,7 @@ DagIds = Annotated[
     str,
     _like(r"(?a)\s*[\w.-]+\s*(,\s*[\w.-]+\s*)*", "ids of DAGs, comma-separated"),
 ]
-Connections = Annotated[
-    str,
-    AfterValidator(lambda text: " ".join(map("=".join, connection_ids(text).items()))),
-]
+Connections = Annotated[str, AfterValidator(connections)]
 Located = Annotated[str, AfterValidator(lambda text: located(text))]
 File = Annotated[Path, AfterValidator(lambda path: _path(path).expanduser().absolute())]
 Absolute = Annotated[Path, AfterValidator(lambda path: _absolute(path))]

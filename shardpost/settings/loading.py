@@ -1,12 +1,10 @@
-"""Reading the settings from the environment and the file `.env`, and what is wrong with them.
-
-Where SHARDPOST_INSTALLATIONS declares several installations, each has a file over these.
-"""
+"""Reading the settings from the environment and the file `.env`, and what is wrong with them."""
 
 import logging
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from io import StringIO
@@ -18,7 +16,7 @@ from pydantic_core import ErrorDetails
 
 from shardpost.checkout import DOT_ENV
 from shardpost.errors import UsageError
-from shardpost.settings.forms import STORE, parse_installations, read_text
+from shardpost.settings.forms import STORE, read_text
 from shardpost.settings.values import Settings
 from shardpost.settings.variables import (
     CLIENT_PREFIX,
@@ -41,20 +39,21 @@ _OF_OTHERS = ("COMPOSE_", "DOCKER_", "CLUSTER_", "AWS_")
 
 @dataclass
 class DotEnv:
-    """{variable: value}, {variable: its line and file}, and what is wrong, each with its line."""
+    """{variable: value}, {variable: its line}, and what is wrong, each with its line."""
 
+    path: Path
     values: dict[str, str] = field(default_factory=dict)
-    places: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def where(self, name: str) -> str:
         """Return where a variable is set, as an addition to its name."""
-        return f" ({self.places[name]})" if name in self.places else ""
+        return f" (line {self.lines[name]} of {self.path})" if name in self.lines else ""
 
 
 def read_dot_env(path: Path, default: str | None = "") -> DotEnv:
     """Return what the file has; empty where there is none. UsageError if it cannot be read."""
-    file = DotEnv()
+    file = DotEnv(path)
     text = read_text(path, default=default)  # none where remote workers import from an archive
     if not text:
         return file
@@ -69,15 +68,15 @@ def read_dot_env(path: Path, default: str | None = "") -> DotEnv:
         if line.error or (line.key is not None and line.value is None):
             file.problems.append(f"line {number} of {path}: expected NAME=value")
         elif line.key is not None:
-            file.places[line.key] = f"line {number} of {path}"
+            file.lines[line.key] = number
             valid += original
     # Values may name other variables, as in ${HOME}. It logs what it takes for no line.
     values = dotenv_values(stream=StringIO(valid))
     file.values = {name: value or "" for name, value in values.items()}
     file.problems += [
-        f"{place}: expected a setting, which begins with {PREFIX}, found {name}:"
+        f"line {number} of {path}: expected a setting, which begins with {PREFIX}, found {name}:"
         " set other variables in the environment"
-        for name, place in file.places.items()
+        for name, number in file.lines.items()
         if not name.upper().startswith((PREFIX, *_OF_OTHERS))
     ]
     return file
@@ -97,14 +96,14 @@ _EXPECTED = {
 
 
 INSTALLATIONS, SERVERS = PREFIX + "INSTALLATIONS", PREFIX + "BOOTSTRAP_SERVERS"
+_DECLARED = re.compile(r"([a-z][a-z0-9-]{0,29})(?:=(\S+))?")
 
 
 @dataclass(frozen=True)
 class Declared:
-    """One installation: where its settings are read, and its names in Airflow.
+    """An installation of SHARDPOST_INSTALLATIONS; without that setting the one, without a name.
 
-    Without SHARDPOST_INSTALLATIONS there is one, which has no name. One that has a name and no file
-    is that of a job: its environment has all settings, and `.env` does not count.
+    One with a name and without a file is that of a job, whose environment has all settings.
     """
 
     name: str = ""
@@ -114,21 +113,19 @@ class Declared:
         """Return what a DAG or an asset of ours is called in Airflow: `us_weekly_email`."""
         return f"{self.name}_{name}" if self.name else name
 
-    @property
-    def path(self) -> str:
-        """The path of its page, below Airflow's: `/shardpost/us`."""
-        return f"/shardpost/{self.name}".rstrip("/")
-
     def tags(self, *tags: str) -> list[str]:
         """Return the tags of a DAG."""
-        return [*tags, self.name] if self.name else [*tags]
+        return [*tags, *filter(None, [self.name])]
 
-    def load(self, more: Mapping[str, str] | None = None) -> Settings:
-        """Return the settings, read once, or read with more variables below the environment.
-
-        UsageError names all that are wrong, or what another installation has, too.
-        """
-        return self._read({**more, **os.environ}) if more else _of_this_process(self)
+    def environ(self) -> dict[str, str]:
+        """Return the environment, and over it what the file has, but for empty values."""
+        if self.file is None:
+            return {**os.environ}
+        file = read_dot_env(self.file, default=None)
+        if file.problems:
+            raise UsageError("; ".join(file.problems))
+        own = {name: text for name, text in file.values.items() if text}
+        return {**os.environ, **own, INSTALLATIONS: self.name}
 
     def given(self) -> dict[str, str]:
         """Return {variable: text} of what decides, also variables of others.
@@ -136,95 +133,74 @@ class Declared:
         Those of the environment, also empty ones, which mean the default; of files only those with
         a value, since a copy of the example names all.
         """
-        found = self.variables(os.environ)
-        return {
-            name: text
-            for name, text in found.values.items()
-            if text or (name in os.environ and name not in found.places)
-        }
+        base = read_dot_env(DOT_ENV).values.items()
+        return {name: text for name, text in base if text} | self.environ()
 
     def one(self, field: str) -> Any:
         """Return one of the settings; UsageError if that is wrong.
 
-        Others that are wrong do not count, and fail tasks: with them, a DAG would go that is
-        parsed. Of one with a name also this one does, with its default in the DAG: its file breaks
-        no DAG of another installation.
+        With a name, the default: what is wrong fails tasks, and no DAG of another installation.
         """
-        name, declared = PREFIX + field.upper(), Settings.model_fields[field]
         try:
-            found = self.variables(os.environ)
-            text = found.values.get(name)
-            if not text:
-                return declared.default
-            return TypeAdapter(declared.rebuild_annotation()).validate_python(text)
-        except ValidationError as error:
-            [problem] = error.errors()
-            wrong = UsageError(_problem({**problem, "loc": (field,)}, found))
+            return one(field, self.environ())
         except UsageError as error:
-            wrong = error
-        if not self.name:
-            raise wrong from None
-        log.error("installation %s: %s; its tasks will fail", self.name, wrong)
-        return declared.default
+            if not self.name:
+                raise
+            log.warning("installation %s: its tasks will fail: %s", self.name, error)
+            return Settings.model_fields[field].default
 
-    def variables(self, environ: Mapping[str, str]) -> DotEnv:
-        """Return all variables, those of the installation's file over the environment's."""
-        found = DotEnv() if self.name and self.file is None else read_dot_env(DOT_ENV)
-        found.values |= environ
-        for name in environ:
-            found.places.pop(name, None)
-        if self.file is not None:
-            own = read_dot_env(self.file, default=None)
-            found.values |= own.values
-            found.places |= own.places
-            found.problems += own.problems
-        if self.name:
-            found.values[INSTALLATIONS] = self.name
-        return found
+    def load(self, more: Mapping[str, str] | None = None) -> Settings:
+        """Return the settings, read once, or anew with more variables below the environment.
 
-    def _read(self, environ: Mapping[str, str]) -> Settings:
-        settings = _parsed(self.variables(environ))
-        for other in installations():
-            if other.name != self.name and (shared := self._shared_with(other, settings)):
-                raise UsageError(
-                    f"installations {self.name} and {other.name} have the same {shared}:"
-                    f" set another one in {self.file}"
-                )
-        return settings
+        UsageError names all that are wrong, or what another installation has, too.
+        """
+        return self.read(more) if more else _of_this_process(self)
 
-    def _shared_with(self, other: "Declared", settings: Settings) -> str | None:
+    def read(self, more: Mapping[str, str]) -> Settings:
+        """Return the settings, read anew."""
         try:
-            theirs = _parsed(other.variables(os.environ))
-        except UsageError:  # it does not run, and is compared once it does
-            return None
-        # By what is declared: where neither names servers, both have those of one connection.
-        mine, others = ({*one.given().get(SERVERS, "").split(",")} for one in (self, other))
-        return settings.shared_with(theirs, is_same_kafka=bool(mine & others))
-
-
-def installations(environ: Mapping[str, str] | None = None) -> list[Declared]:
-    """Return those of SHARDPOST_INSTALLATIONS, or the one without a name; UsageError if wrong."""
-    text = {**read_dot_env(DOT_ENV).values, **(os.environ if environ is None else environ)}
-    try:
-        found = parse_installations(text.get(INSTALLATIONS) or "")
-    except ValueError as error:
-        raise UsageError(f"setting {INSTALLATIONS}={text[INSTALLATIONS]!r}: {error}") from None
-    return [Declared(name, file) for name, file in found.items()] or [Declared()]
-
-
-def declared(name: str | None = None, environ: Mapping[str, str] | None = None) -> Declared:
-    """Return the installation of that name, or the only one; UsageError where there is none."""
-    found = installations(environ)
-    names = ", ".join(one.name for one in found)
-    if name is None and len(found) > 1:
+            settings = load({**more, **self.environ()})
+        except UsageError as error:
+            raise UsageError(f"{self.file}: {error}" if self.file else str(error)) from None
+        own = settings.owned(self.given().get(SERVERS))
+        for other in {*installations()} - {self}:
+            with suppress(UsageError):  # one that does not run is compared once it does
+                theirs = load(other.environ()).owned(other.given().get(SERVERS))
+                if shared := own.keys() & theirs.keys():
+                    what = f"{own[min(shared)]}: {min(shared)}"
+                    break
+        else:
+            return settings
         raise UsageError(
-            f"expected one installation, found {names} ({INSTALLATIONS}): to act for"
-            f" {found[0].name}, set {INSTALLATIONS}={found[0].name}={found[0].file}"
+            f"installations {self.name} and {other.name} have the same {what}:"
+            f" set another one in {self.file}"
         )
-    for one in found:
-        if name in (None, one.name):
-            return one
-    raise UsageError(f"expected an installation of {INSTALLATIONS} ({names}), found {name!r}")
+
+
+def installations() -> list[Declared]:
+    """Return those of SHARDPOST_INSTALLATIONS, or the one without a name; UsageError if wrong."""
+    text = {**read_dot_env(DOT_ENV).values, **os.environ}.get(INSTALLATIONS) or ""
+    entries = [_DECLARED.fullmatch(entry) for entry in text.split()]
+    found = {one[1]: Path(one[2]).absolute() if one[2] else None for one in entries if one}
+    if len(found) < len(entries) or (len(found) > 1 and None in found.values()):
+        raise UsageError(
+            f"setting {INSTALLATIONS}={text!r}: expected NAME=FILE of each, separated by blanks;"
+            " names differ, and are of lower-case letters, digits and hyphens"
+        )
+    return [Declared(*one) for one in found.items()] or [Declared()]
+
+
+def declared(name: str | None = None) -> Declared:
+    """Return the installation of that name, or the only one; UsageError where there is none."""
+    every = installations()
+    found = [one for one in every if name in (None, one.name)]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(one.name for one in every)
+    raise UsageError(
+        f"expected one installation of {INSTALLATIONS} ({names}), found {name or 'all'}: to act for"
+        f" one, set {INSTALLATIONS}=NAME=FILE"
+    )
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
@@ -234,27 +210,41 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     """
     if environ is None:
         return declared().load()
-    return _parsed(declared(environ=environ).variables(environ))
+    return _parsed(read_dot_env(DOT_ENV), environ)
 
 
 @cache
 def _of_this_process(own: Declared) -> Settings:
-    return own._read(os.environ)
+    return own.read({})
 
 
-def environment_of(settings: Settings) -> dict[str, str]:
-    """Return the environment of a process with these settings, and those of no other one."""
-    others = {name for name in os.environ if name.startswith(PREFIX) and settings.installations}
-    return {n: text for n, text in os.environ.items() if n not in others} | settings.environ()
+def one(field: str, environ: Mapping[str, str] = os.environ) -> Any:
+    """Return one of the settings of this process; UsageError if that is wrong.
+
+    Others that are wrong do not count, and fail tasks: with them, a DAG would go that is parsed.
+    """
+    file, name = read_dot_env(DOT_ENV), PREFIX + field.upper()
+    text = {**file.values, **environ}.get(name)
+    field_ = Settings.model_fields[field]
+    if not text:
+        return field_.default
+    if name in environ:
+        file.lines.pop(name, None)
+    try:
+        return TypeAdapter(field_.rebuild_annotation()).validate_python(text)
+    except ValidationError as error:
+        [problem] = error.errors()
+        raise UsageError(_problem({**problem, "loc": (field,)}, file)) from None
 
 
-def one(field: str) -> Any:
-    """Return one of the settings of this process; UsageError if that is wrong."""
-    return declared().one(field)
-
-
-def _parsed(file: DotEnv) -> Settings:
-    given = {n: value for n, value in file.values.items() if n.upper().startswith(PREFIX)}
+def _parsed(file: DotEnv, environ: Mapping[str, str]) -> Settings:
+    for name in environ:
+        file.lines.pop(name, None)  # it comes from the environment
+    given = {
+        name: value
+        for name, value in {**file.values, **environ}.items()
+        if name.upper().startswith(PREFIX)
+    }
     values: dict[str, str] = {}
     client: dict[str, str] = {}
     topics: dict[str, str] = {}
@@ -269,7 +259,7 @@ def _parsed(file: DotEnv) -> Settings:
         else:
             unknown.append(unknown_name(name, VARIABLES) + file.where(name))
     on_store = values.get("tables", "").startswith(STORE)
-    store = store_of(file.values) if on_store else {}
+    store = store_of({**file.values, **environ}) if on_store else {}
     wrong_store = store_problems(store) if on_store else []
     maps = {"kafka": client, "store": store, "topics": topics}
     problems = [*file.problems, *unknown]

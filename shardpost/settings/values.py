@@ -5,7 +5,6 @@ the environment. What each means, and its unit, is in `.env.example`.
 """
 
 from collections.abc import Mapping
-from itertools import permutations
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -202,7 +201,7 @@ class Settings(BaseModel):
         "kafka=kafka_default smtp=smtp_default aws=aws_default spark=spark_default"
     )
     # In the settings of one of several installations, its name.
-    installations: Annotated[str, AfterValidator(forms.installations)] | None = None
+    installations: str | None = None
 
     compact_schedule: forms.Cron = schedules.COMPACT
     follow: Literal["off", "on"] = "off"
@@ -337,25 +336,17 @@ class Settings(BaseModel):
         """The DAGs that may be requested."""
         return split_names(self.askable_dags)
 
-    def shared_with(self, other: "Settings", *, is_same_kafka: bool) -> str | None:
-        """Return the setting that two installations may not have in common, but do; else None."""
-        if self.home == other.home:
-            return f"SHARDPOST_HOME: {self.home}"
-        roots = sorted(f"{one.tables_root}/" for one in (self, other))
-        if roots[1].startswith(roots[0]):
-            return f"SHARDPOST_TABLES: {roots[0][:-1]}"
-        of_both = [one._written_and_read() for one in (self, other)] if is_same_kafka else []
-        for (written, _), (_, read) in permutations(of_both, 2):
-            if shared := written.keys() & read.keys():
-                return f"topic {min(shared)} ({written[min(shared)]})"
-        return None
+    def owned(self, servers: str | None) -> dict[str, str]:
+        """Return {what one installation alone may have: its setting}, on those Kafka servers.
 
-    def _written_and_read(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Return {topic: its setting} of those that belong to one installation, and of all."""
-        foreign = dict.fromkeys(split_names(self.foreign_dead_letters or ""), _FOREIGN)
-        every = foreign | {topic: topic_variable(name) for name, topic in self.topics.items()}
-        inputs = {self.topics[name] for name in INPUTS}
-        return {topic: name for topic, name in every.items() if topic not in inputs}, every
+        Without servers, they are those of the connection, which stands for them.
+        """
+        topics = {topic: topic_variable(name) for name, topic in self.topics.items()}
+        topics |= dict.fromkeys(split_names(self.foreign_dead_letters or ""), _FOREIGN)
+        shared = {self.topics[name] for name in INPUTS}
+        places = (servers or self.connection_ids["kafka"]).split(",")
+        owned = {f"{t} at {at}": of for t, of in topics.items() for at in places if t not in shared}
+        return owned | {str(self.home): PREFIX + "HOME", self.tables_root: PREFIX + "TABLES"}
 
     def dag_id(self, dag: str) -> str:
         """Return what one of our DAGs is called in this installation's Airflow."""

@@ -178,7 +178,8 @@ def submit_command(installation: Installation, conf: dict[str, str], folder: Pat
     conf = conf_on(installation, settings.spark_master, conf)
     return [
         str(BIN / "spark-submit"),
-        *("--master", settings.spark_master, *more),
+        *("--master", settings.spark_master, "--driver-memory", settings.driver_memory),
+        *more,
         *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
     ]
 
@@ -199,8 +200,7 @@ def conf_on(installation: Installation, master: str, conf: dict[str, str]) -> di
         reasons = (f"{name}: expected none: {_OWN.get(name, _OURS)}" for name in wrong)
         raise UsageError(f"{file} (SHARDPOST_SPARK_CONF): {'; '.join(reasons)}")
     left = {name: value for name, value in conf.items() if name not in given}
-    memory = {"spark.driver.memory": installation.settings.driver_memory}
-    return left | memory | (LOCAL_CONF if is_local(master) else {})
+    return left | (LOCAL_CONF if is_local(master) else {})
 
 
 # What that file may not set, and why: another value would have no effect, or change results.
@@ -235,7 +235,8 @@ def job_environment(installation: Installation, master: str | None = None) -> di
     found = find_spec("pyspark")
     assert found is not None and found.origin is not None  # noqa: S101, PT018 - a dependency of ours
     return {
-        **installation.environment(),
+        **os.environ,
+        **installation.settings.environ(),
         "SPARK_HOME": str(Path(found.origin).parent),
         **({"SPARK_LOCAL_IP": LOOPBACK_IP} if local else {}),
         "PATH": f"{BIN}:{os.environ.get('PATH', '')}",

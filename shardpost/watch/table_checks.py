@@ -39,7 +39,7 @@ KAFKA = "kafka"
 
 def check_alerts(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
     """Check the URLs of the alert channels, and count what is firing."""
-    known = channels(installation.tables, installation.settings.alert_urls)
+    known = channels(installation)
     refused_urls = [channel.name for channel in known if channel.service is None]
     if refused_urls:
         found = f"SHARDPOST_ALERTS: {', '.join(refused_urls)}: {REFUSED_URL}"

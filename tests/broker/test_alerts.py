@@ -113,7 +113,7 @@ DOWN_TEXT = re.compile("alert channel 1: JSON at 127.0.0.1 #[0-9a-f]{4}: failed"
 
 
 def channels_of(installation: Installation) -> list[Channel]:
-    return channels(installation.tables, installation.settings.alert_urls)
+    return channels(installation)
 
 
 def to_mailbox(port: int) -> str:
@@ -130,6 +130,13 @@ def test_a_webhook_and_a_mailbox_are_told(tmp_path: Path) -> None:
     assert received["type"] == "failure"
     assert mail.taken["ops@example.com"] == 1
     assert b"Shardpost: something" in mail.contents["ops@example.com"]
+
+
+def test_the_title_names_one_of_several_installations(tmp_path: Path) -> None:
+    with hooks() as web:
+        settings = settings_of(tmp_path, web.url).model_copy(update={"installations": "us"})
+        send_all(dict.fromkeys(channels_of(installed(settings)), MESSAGE))
+    assert [one["title"] for one in web.received] == [f"us: {MESSAGE.title}"]
 
 
 def test_text_from_outside_is_no_link_where_html_is_rendered(tmp_path: Path) -> None:
