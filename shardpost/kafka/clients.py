@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Generic, Protocol, TypeVar
@@ -17,8 +18,9 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, UsageError
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.settings.forms import JAVA_ONLY, OAUTH_CALLBACK
 
 TRANSACTIONS_TOPIC = "__transaction_state"  # Kafka's own: one is listed, not all
 # A partition has no leader for a moment: it is new, its broker has just started, or another one
@@ -61,6 +63,20 @@ class ClientFactories:
     consumer: Callable[[dict[str, Any]], GroupConsumer] = GroupConsumer
     producer: Callable[[dict[str, Any]], Producer] = Producer
     transactional_producer: Callable[[dict[str, Any]], Producer] = Producer
+
+
+def librdkafka_settings(given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings that librdkafka takes; UsageError for a callback that is no function."""
+    settings: dict[str, Any] = {
+        name: value for name, value in given.items() if not name.startswith(JAVA_ONLY)
+    }
+    if path := settings.get(OAUTH_CALLBACK):
+        try:
+            settings[OAUTH_CALLBACK] = resolve_name(path)
+        except (ImportError, AttributeError, ValueError) as error:
+            said = f"SHARDPOST_KAFKA__OAUTH_CB={path}: expected the path of a function: {error}"
+            raise UsageError(said) from None
+    return settings
 
 
 def why_nobody_listens(bootstrap: str, seconds: float) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shardpost.errors import UsageError
+from shardpost.settings.forms import JAVA_ONLY, OAUTH_CALLBACK
 
 _RENAMED = {
     "sasl.mechanism": "sasl.mechanism",
@@ -39,6 +40,7 @@ _PEMS = {
 }
 _READ = {"ssl.certificate.location": "ssl.certificate.pem", "ssl.key.location": "ssl.key.pem"}
 _KEPT = {"ssl.keystore.password"}
+_OF_OTHERS = (*JAVA_ONLY, OAUTH_CALLBACK, "sasl.oauthbearer.")  # the last two librdkafka's
 _NAME_CHECK = "ssl.endpoint.identification.algorithm"
 _KNOWN = {*_RENAMED, *_STORES, *_PEMS, *_READ, *_KEPT, *_LOGIN, _NAME_CHECK}
 _PKCS8 = ("-----BEGIN PRIVATE KEY-----", "-----BEGIN ENCRYPTED PRIVATE KEY-----")
@@ -47,8 +49,26 @@ _PKCS8 = ("-----BEGIN PRIVATE KEY-----", "-----BEGIN ENCRYPTED PRIVATE KEY-----"
 def java_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the same settings under the Java client's names; UsageError for one that has none.
 
-    Also for a file of a certificate or a key that cannot be read, or a key that Java cannot read.
+    Also for a file of a certificate or a key that cannot be read, or a key that Java cannot read,
+    and for a login by tokens whose Java part is missing. What is for Java alone takes precedence.
     """
+    own = {
+        name.removeprefix("java."): value
+        for name, value in settings.items()
+        if name.startswith(JAVA_ONLY)
+    }
+    java = _translated(
+        {name: value for name, value in settings.items() if not name.startswith(_OF_OTHERS)}
+    )
+    if java.get("sasl.mechanism") == "OAUTHBEARER" and "sasl.jaas.config" not in own:
+        raise UsageError(
+            f"{_variable('java.sasl.jaas.config')} (java.sasl.jaas.config in Airflow's connection):"
+            " expected the login module of Spark's Java client, which calls no function of Python"
+        )
+    return java | own
+
+
+def _translated(settings: Mapping[str, str]) -> dict[str, str]:
     java: dict[str, str] = {}
     for name, value in settings.items():
         if name not in _KNOWN:

@@ -29,6 +29,7 @@ from shardpost.kafka.clients import (
     GroupConsumer,
     KeptClients,
     connect,
+    librdkafka_settings,
 )
 from shardpost.kafka.greeting import why_refused
 from shardpost.values.topic_names import TopicName
@@ -118,7 +119,7 @@ class Kafka:
             "bootstrap.servers": self.bootstrap,
             "client.id": "shardpost",
             "log_level": 0,
-            **self.client_settings,
+            **librdkafka_settings(self.client_settings),
             **more,
         }
 

@@ -85,9 +85,11 @@ def _gateway() -> Iterator[Any]:
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
     home = os.environ.get("JAVA_HOME")
+    # The last are for logins by tokens.
+    jars = [*jars_of("spark"), *_pyspark_jars("slf4j-api"), *_pyspark_jars("jackson-")]
     port, token = launch_gateway(
         jarpath=str(next(_pyspark_jars("py4j"))),
-        classpath=os.pathsep.join(map(str, [*jars_of("spark"), *_pyspark_jars("slf4j-api")])),
+        classpath=os.pathsep.join(map(str, jars)),
         javaopts=JVM,
         java_path=f"{home}/bin/java" if home else "java",
         die_on_exit=True,

@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from airflow.sdk import BaseHook, get_current_context
-from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk import BaseHook, Connection, get_current_context
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.installation import Installation
 from shardpost.settings import Declared, Settings, declared, installations
-from shardpost.settings.forms import connection_ids
+from shardpost.settings.forms import JAVA_ONLY, OAUTH_CALLBACK, connection_ids
 from shardpost.settings.variables import client_variable, is_secret
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,10 @@ BOOTSTRAP, SMTP_HOST, ACCESS_KEY = (
     "AWS_ACCESS_KEY_ID",
 )
 # How a cluster is reached. What else its connection has is of consumers and producers of others.
-_OF_KAFKA = ("security.protocol", "sasl.", "ssl.", "enable.ssl.", "client.rack")
+_OF_KAFKA = (
+    *("security.protocol", "sasl.", "ssl.", "enable.ssl.", "client.rack"),
+    *(OAUTH_CALLBACK, *JAVA_ONLY),
+)
 # That of `airflow connections create-default-connections`, which nobody meant.
 _EXAMPLE = {"bootstrap.servers": "broker:29092", "group.id": "my-group"}
 _OF_AWS = {
@@ -158,17 +161,48 @@ def _of_kafka(connection: Any) -> dict[str, str]:
         raise UsageError(
             f"connection {connection.conn_id}: expected bootstrap.servers in its extra"
         )
-    if "oauth_cb" in extra:
-        raise UsageError(
-            f"connection {connection.conn_id}: oauth_cb is a function, which Spark's client cannot"
-            " call: expected a login with sasl.mechanisms, or sasl.oauthbearer.method=oidc"
-        )
+    try:
+        resolved = _as_the_hook_has_it(connection)
+    except (ValueError, ImportError, AirflowException) as error:
+        raise UsageError(f"connection {connection.conn_id}: {error}") from None
+    if OAUTH_CALLBACK in resolved and OAUTH_CALLBACK not in extra:
+        extra[OAUTH_CALLBACK] = f"{__name__}.{cloud_token.__name__}"
+        extra["sasl.oauthbearer.config"] = extra["bootstrap.servers"]  # which it is called with
     client = {
         client_variable(name): _text(value)
         for name, value in extra.items()
         if name.startswith(_OF_KAFKA)
     }
     return {BOOTSTRAP: _text(extra["bootstrap.servers"]), **client}
+
+
+def _as_the_hook_has_it(connection: Any) -> dict[str, Any]:
+    """Return the configuration of a client that the provider's hook makes of a connection.
+
+    Callbacks are functions, if Airflow's `callback_allowlist` has them; for addresses of Amazon MSK
+    and Google there is one that returns tokens.
+    """
+    from airflow.providers.apache.kafka.hooks.base import KafkaBaseHook
+
+    class Configuration(KafkaBaseHook):
+        @classmethod
+        def get_connection(cls, conn_id: str) -> Any:
+            return connection
+
+        def _get_client(self, config: dict[str, Any]) -> dict[str, Any]:
+            return config
+
+    configuration: Any = Configuration
+    resolved: dict[str, Any] = configuration(connection.conn_id).get_conn
+    return resolved
+
+
+def cloud_token(servers: str) -> tuple[Any, ...]:
+    """Return a token of the cloud that has these servers: `oauth_cb` of clients in any process."""
+    extra = {"bootstrap.servers": servers, "sasl.mechanism": "OAUTHBEARER"}
+    connection = Connection(conn_id="kafka", conn_type="kafka", extra=json.dumps(extra))
+    token: tuple[Any, ...] = _as_the_hook_has_it(connection)[OAUTH_CALLBACK](servers)
+    return token
 
 
 def _text(value: object) -> str:

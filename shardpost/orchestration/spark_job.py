@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 # Airflow kills a task that it ends after 5 s: its job has to be gone before that.
 STOPPED_WITHIN = 3.0
 
+# What the provider has no public way for; a test fails once it has one.
+PRIVATE = {"_conn_id", "_get_hook", "_hook", "_connection", "_env", "_log", "_submit_sp"}
+
 ATTENTION = "%s: done, needs attention: see its result"
 
 
@@ -50,8 +53,8 @@ class SparkJob(SparkSubmitOperator):
     other but 0 is retried.
     """
 
-    # Shown by the UI under "Rendered Templates", once the task has run.
-    template_fields = ("request",)
+    # What the UI shows under "Rendered Templates", once the task has run: so `env_vars` stay unset.
+    template_fields = (*SparkSubmitOperator.template_fields, "request")
     overwrite_rtif_after_execution = True
 
     def __init__(
@@ -90,8 +93,7 @@ class SparkJob(SparkSubmitOperator):
         return self._submit(installation, context)
 
     def _submit(self, installation: Installation, context: Context) -> Any:
-        self._conn_id = self._conn_id or installation.settings.connection_ids["spark"]
-        require_master(master := self._master(), f"the connection {self._conn_id}")
+        require_master(master := self._master(installation), f"the connection {self._conn_id}")
         with job_folder() as folder, class_archive(self.job) as archive:
             result = folder / RESULT
             own = job_conf(installation, self.job, *archive.jvm_options, document=self.request)
@@ -140,16 +142,16 @@ class SparkJob(SparkSubmitOperator):
         self.application = str(job_file(self.job))
         self.application_args = [self.request, "--result", str(folder / RESULT)]
         self.conf = conf | (self.conf or {})
-        self.env_vars = job_environment(installation, master) | temporary_files_in(folder)
+        self._environment = job_environment(installation, master) | temporary_files_in(folder)
         if installation.settings.spark_conf is not None:
             self.properties_file = str(installation.settings.spark_conf)
         if not is_local(master):
             self.py_files = str(packages_zip(folder))
-        self._driver_memory = installation.settings.driver_memory
         self._hook = None  # of an earlier attempt
 
-    def _master(self) -> str:
+    def _master(self, installation: Installation) -> str:
         """Return the connection's master; UsageError for a driver that would not run here."""
+        self._conn_id = self._conn_id or installation.settings.connection_ids["spark"]
         BaseHook.get_connection(self._conn_id)  # the hook would take YARN where there is none
         try:
             connection = SparkSubmitHook(conn_id=self._conn_id)._connection
@@ -179,8 +181,8 @@ class SparkJob(SparkSubmitOperator):
     def _get_hook(self) -> Any:
         hook = super()._get_hook()
         hook._log = cast("Any", self._job_log)  # takes what spark-submit writes
-        # On YARN and Kubernetes the hook would make them arguments, which all can read.
-        hook._env, hook._env_vars = self.env_vars, None
+        # Of `env_vars` it would make arguments on YARN and Kubernetes, which all can read.
+        hook._env = self._environment
         return hook
 
     def _submitted(self) -> Any:

@@ -19,6 +19,10 @@ from shardpost.values.topic_names import check_topic
 
 DEFAULT_SENDER = "Shardpost <weekly@shardpost.example>"
 LEAST_HEAP_BYTES = 512 << 20
+# Settings of Kafka's clients that are no texts of librdkafka: the dotted path of a function that
+# returns a token, and properties of Java's client, after `java.`.
+OAUTH_CALLBACK = "oauth_cb"
+JAVA_ONLY = ("java.sasl.", "java.ssl.")
 PLACEHOLDERS = ("client", "week", "token")
 
 _HOST = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?")
@@ -148,12 +152,6 @@ def connection_ids(text: str) -> dict[str, str]:
     return {kind: given.get(kind, f"{kind}_default") for kind in ("kafka", "smtp", "aws", "spark")}
 
 
-def connections(text: str) -> str:
-    """Check the ids of Airflow's connections."""
-    connection_ids(text)
-    return text
-
-
 def heap(text: str) -> str:
     """Check the heap of a driver; less than Spark needs is refused here, and not by its JVM."""
     if not _HEAP.fullmatch(text):
@@ -262,7 +260,10 @@ DagIds = Annotated[
     str,
     _like(r"(?a)\s*[\w.-]+\s*(,\s*[\w.-]+\s*)*", "ids of DAGs, comma-separated"),
 ]
-Connections = Annotated[str, AfterValidator(connections)]
+Connections = Annotated[
+    str,
+    AfterValidator(lambda text: " ".join(map("=".join, connection_ids(text).items()))),
+]
 Located = Annotated[str, AfterValidator(lambda text: located(text))]
 File = Annotated[Path, AfterValidator(lambda path: _path(path).expanduser().absolute())]
 Absolute = Annotated[Path, AfterValidator(lambda path: _absolute(path))]

@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Mapping
 from itertools import chain
 
+from shardpost.settings.forms import JAVA_ONLY, OAUTH_CALLBACK
 from shardpost.wording import meant
 
 PREFIX = "SHARDPOST_"
@@ -93,7 +94,8 @@ _UNKNOWN = "No such configuration property"
 
 def client_name(variable: str) -> str:
     """Return librdkafka's name of a setting for its variable."""
-    return variable.removeprefix(CLIENT_PREFIX).lower().replace("_", ".")
+    name = variable.removeprefix(CLIENT_PREFIX).lower()
+    return name if name == OAUTH_CALLBACK else name.replace("_", ".")
 
 
 def client_variable(name: str) -> str:
@@ -115,7 +117,9 @@ def client_problems(given: Mapping[str, str]) -> list[str]:
         for name in given
         if name in _OWN | _ADDRESS
     ]
-    left = {name: value for name, value in given.items() if name not in _OWN | _ADDRESS}
+    others = _OWN | _ADDRESS | {OAUTH_CALLBACK}
+    named = {name: value for name, value in given.items() if name not in others}
+    left = {name: value for name, value in named.items() if not name.startswith(JAVA_ONLY)}
     while left and (error := _refused(left)):
         match = _NAMED.search(error)
         told = [match[1]] if match and match[1] in left else []

@@ -178,8 +178,7 @@ def submit_command(installation: Installation, conf: dict[str, str], folder: Pat
     conf = conf_on(installation, settings.spark_master, conf)
     return [
         str(BIN / "spark-submit"),
-        *("--master", settings.spark_master, "--driver-memory", settings.driver_memory),
-        *more,
+        *("--master", settings.spark_master, *more),
         *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
     ]
 
@@ -200,7 +199,8 @@ def conf_on(installation: Installation, master: str, conf: dict[str, str]) -> di
         reasons = (f"{name}: expected none: {_OWN.get(name, _OURS)}" for name in wrong)
         raise UsageError(f"{file} (SHARDPOST_SPARK_CONF): {'; '.join(reasons)}")
     left = {name: value for name, value in conf.items() if name not in given}
-    return left | (LOCAL_CONF if is_local(master) else {})
+    memory = {"spark.driver.memory": installation.settings.driver_memory}
+    return left | memory | (LOCAL_CONF if is_local(master) else {})
 
 
 # What that file may not set, and why: another value would have no effect, or change results.

@@ -30,7 +30,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
         yield running
 
 
-@pytest.mark.parametrize("how", some(["login", "certificate", "texts"]))
+@pytest.mark.parametrize("how", some(["login", "certificate", "texts", "token"]))
 def test_each_client_of_ours_is_admitted(secured: SecuredBroker, how: str) -> None:
     topic = f"retries-{uuid4().hex[:8]}"
     environ = secured.settings(getattr(secured.kafka, how)()) | {"SHARDPOST_TOPIC_RETRIES": topic}

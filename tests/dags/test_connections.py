@@ -5,6 +5,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from airflow.models.connection import Connection
 from airflow.sdk._shared.secrets_masker import redact
 from airflow.utils.session import create_session
 
+from shardpost.checkout import CHECKOUT
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.installation import Installation
 from shardpost.orchestration.connections import found, task_installation
@@ -22,7 +24,11 @@ from shardpost.settings import Declared, Settings, load, loading
 from shardpost.watch import stack_checks
 from shardpost.watch.stack_checks import check_connections
 from tests.dags.conftest import StandIn
+from tests.support import secured_kafka
+from tests.support.command_line import CommandLineHere
+from tests.support.compacting import held, starter
 from tests.support.installed import installed
+from tests.support.reference import position, produce, published
 
 KAFKA = {
     "bootstrap.servers": "b1.example:9093,b2.example:9093",
@@ -85,6 +91,56 @@ def test_kafka_default_says_how_the_cluster_is_reached_and_nothing_else(
         "security.protocol",
     ]
     assert "kafka-secret-1" not in str(redact("login with kafka-secret-1"))
+
+
+def test_a_callback_that_airflow_allows_is_the_one_of_all_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = f"{secured_kafka.__name__}.unsigned_token"
+    monkeypatch.setenv("AIRFLOW__APACHE_KAFKA__CALLBACK_ALLOWLIST", path)
+    kafka(monkeypatch, **KAFKA, **{"oauth_cb": path, "java.sasl.mechanism": "OAUTHBEARER"})
+    installation = task_installation()
+    assert installation.kafka.config()["oauth_cb"] is secured_kafka.unsigned_token
+    assert installation.settings.kafka["java.sasl.mechanism"] == "OAUTHBEARER"
+    assert installation.settings.environ()["SHARDPOST_KAFKA__OAUTH_CB"] == path
+
+
+def test_clients_of_amazon_msk_get_the_tokens_that_the_provider_makes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def generate(region: str) -> tuple[str, int]:
+        return f"token for {region}", 1_800_000_000_000
+
+    signer: Any = ModuleType("aws_msk_iam_sasl_signer")
+    signer.MSKAuthTokenProvider = SimpleNamespace(generate_auth_token=generate)
+    servers = "b-1.demo.abcde1.c2.kafka.eu-west-1.amazonaws.com:9098"
+    extra = {"bootstrap.servers": servers, "sasl.mechanism": "OAUTHBEARER"}
+    kafka(monkeypatch, **extra)
+    with pytest.raises(UsageError, match=r"kafka_default: Failed to import aws_msk_iam_sasl_sig"):
+        task_installation()
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", signer)
+    config = task_installation().kafka.config()
+    given = config["oauth_cb"](config["sasl.oauthbearer.config"])
+    assert given == ("token for eu-west-1", 1_800_000_000)
+
+
+@pytest.mark.timeout(300)
+def test_a_task_and_its_spark_job_log_in_by_the_tokens_of_a_connection(
+    bag: DagBag, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with secured_kafka.secured_broker(tmp_path / "broker") as secured:
+        login = secured.settings(secured.kafka.token())
+        CommandLineHere(login)("topics", "apply")
+        settings = load(login)
+        produce(settings, [*starter(), position("1", "client1", "NYSE")])
+        extra = {"bootstrap.servers": settings.bootstrap, **settings.kafka}
+        kafka(monkeypatch, **extra)
+        monkeypatch.setenv("AIRFLOW__APACHE_KAFKA__CALLBACK_ALLOWLIST", extra["oauth_cb"])
+        monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))  # of the driver, for the callback
+        monkeypatch.setenv("SHARDPOST_HOME", str(tmp_path / "home"))
+        loading._of_this_process.cache_clear()
+        assert bag.dags["compact_positions"].test().state == "success"
+        assert published(settings) == held(task_installation().settings) == {"client1": ["1"]}
 
 
 def test_a_setting_counts_and_its_connection_is_not_asked_for(
@@ -169,7 +225,11 @@ def test_ids_of_connections_are_a_setting_and_are_named(
     ("conn_id", "connection", "said"),
     [
         ("kafka_default", {"extra": {"group.id": "x"}}, "kafka_default: expected bootstrap.serve"),
-        ("kafka_default", {"extra": {**KAFKA, "oauth_cb": "a.b"}}, "kafka_default: oauth_cb is a"),
+        (
+            "kafka_default",
+            {"extra": {**KAFKA, "oauth_cb": "a.b"}},
+            "kafka_default: Refusing to resolve Kafka callback oauth_cb='a.b'",
+        ),
         (
             "kafka_default",
             {"extra": {"bootstrap.servers": "no port"}},
@@ -202,7 +262,7 @@ def test_a_task_takes_a_connection_of_airflows_database_and_says_so(
 ) -> None:
     seen = []
 
-    def dispatch(installation: Installation, _now: datetime) -> DispatchCounts:
+    def dispatch(installation: Installation, *_: object) -> DispatchCounts:
         seen.append(installation.kafka.bootstrap)
         return DispatchCounts()
 

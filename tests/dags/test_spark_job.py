@@ -1,6 +1,8 @@
 """How a task submits its job: on the master of the connection, with nothing secret in arguments."""
 
+import ast
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,11 +42,43 @@ def _known_masters(monkeypatch: pytest.MonkeyPatch) -> None:
 def submitted(folder: Path, **given: Any) -> tuple[list[str], dict[str, str]]:
     """Return arguments and own variables with which a job would be submitted now."""
     task = SparkJob(task_id="a", job=JobSpec("stand_in"), **given)
-    settings, master = load(), task._master()
+    settings = load()
+    master = task._master(installed(settings))
     conf = conf_on(installed(settings), master, {"spark.ui.enabled": "false"})
     task._configure(installed(settings), master, folder, conf)
     hook = task._get_hook()
     return hook._build_spark_submit_command(str(task.application)), hook._env
+
+
+def test_only_what_has_no_public_way_in_the_provider_is_private() -> None:
+    tree = ast.parse(Path(job_module.__file__).read_text())
+    [cls] = [one for one in tree.body if isinstance(one, ast.ClassDef)]
+    used = {one.attr for one in ast.walk(cls) if isinstance(one, ast.Attribute)}
+    used |= {one.name for one in cls.body if isinstance(one, ast.FunctionDef)}
+    task = SparkJob(task_id="a", job=JobSpec("stand_in"))
+    hook = SparkSubmitOperator._get_hook(task)
+    of_provider = {*dir(SparkSubmitOperator), *vars(hook), "_hook"}
+    assert {name for name in used & of_provider if re.match("_[a-z]", name)} == job_module.PRIVATE
+    # `log` is to be read only, and `get_hook` of a hook makes one of any connection.
+    public = {*dir(SparkSubmitOperator), *dir(hook)} - {"log", "get_hook"}
+    assert not public & {name[1:] for name in job_module.PRIVATE}
+    assert not hasattr(SparkSubmitOperator, "get_hook")
+    log: Any = type(hook).log
+    assert log.fset is None, "the provider's log can be set"
+
+
+def test_what_the_ui_renders_of_a_job_has_no_secret(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SHARDPOST_ALERTS", "slack://hush")
+    loading._of_this_process.cache_clear()
+    task = SparkJob(task_id="a", job=JobSpec("stand_in"))
+    task._configure(installed(load()), task._master(installed(load())), tmp_path, {})
+    rendered = {name: getattr(task, name) for name in SparkJob.template_fields}
+    assert rendered["application_args"][0] == rendered["request"] == task.request
+    assert {*SparkSubmitOperator.template_fields} < rendered.keys()
+    assert "hush" not in str(rendered)
+    assert task._get_hook()._env["SHARDPOST_ALERTS"] == "slack://hush"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +162,7 @@ def staying(task: SparkJob, folder: Path) -> Iterator[psutil.Process]:
         assert process.stdout is not None
         process.stdout.readline()
         [child] = psutil.Process(process.pid).children()
-        task._configure(installed(load()), task._master(), folder, {})
+        task._configure(installed(load()), task._master(installed(load())), folder, {})
         task._hook = task._get_hook()
         task._hook._submit_sp = process
         try:

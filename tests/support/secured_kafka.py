@@ -1,5 +1,8 @@
 """Listeners of brokers with TLS and a login, and the settings of clients that they admit."""
 
+import base64
+import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +22,10 @@ from tests.support.certificates import Authority
 from tests.support.installed import installed
 
 USER, PASSWORD = "somebody", 'p"ss\\word; $HOME #1'
-LISTENERS = ("SASL_SSL", "SSL")
+LISTENERS = ("SASL_SSL", "SSL", "SASL_PLAINTEXT")
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+# Kafka's own for trials: it takes tokens that nobody has signed.
+BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 PROPERTIES = f"""\
 ssl.keystore.type=PEM
 ssl.keystore.location={{both}}
@@ -29,6 +34,8 @@ ssl.truststore.location={{authority}}
 sasl.enabled.mechanisms=SCRAM-SHA-512
 listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={SCRAM} required;
 listener.name.ssl.ssl.client.auth=required
+listener.name.sasl_plaintext.sasl.enabled.mechanisms=OAUTHBEARER
+listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config={BEARER} required;
 """
 
 
@@ -73,6 +80,16 @@ class SecuredKafka:
             "kafka__ssl_key_location": mine.key,
         }
 
+    def token(self) -> dict[str, object]:
+        """Return settings of a login by tokens, which each side gets in its own way."""
+        subject = f'unsecuredLoginStringClaim_sub="{USER}"'
+        return {
+            "kafka__security_protocol": "SASL_PLAINTEXT",
+            "kafka__sasl_mechanisms": "OAUTHBEARER",
+            "kafka__oauth_cb": f"{unsigned_token.__module__}.{unsigned_token.__name__}",
+            "kafka__java_sasl_jaas_config": f"{BEARER} required {subject};",
+        }
+
     def texts(self) -> dict[str, object]:
         """Return the same settings with the text of each file."""
         mine = self.authority.issue("client")
@@ -82,6 +99,14 @@ class SecuredKafka:
             "kafka__ssl_certificate_pem": mine.certificate.read_text(),
             "kafka__ssl_key_pem": mine.key.read_text(),
         }
+
+
+def unsigned_token(_config: str) -> tuple[str, float]:
+    """Return a token that the trial login takes, and when it is over: `oauth_cb` of a client."""
+    now = time.time()
+    parts = {"alg": "none"}, {"sub": USER, "iat": now, "exp": now + 3600}
+    texts = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in parts)
+    return f"{'.'.join(text.rstrip('=') for text in texts)}.", now + 3600
 
 
 def add_user(plain: Settings) -> None:

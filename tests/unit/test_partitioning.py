@@ -1,10 +1,12 @@
 """Kafka's placement of keys, formats of commits and releases, the Java client's settings."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from shardpost.errors import UsageError
+from shardpost.kafka.clients import librdkafka_settings
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.greeting import metadata_level, request
 from shardpost.kafka.java_settings import java_settings
@@ -180,6 +182,32 @@ def test_a_login_becomes_a_jaas_line_with_its_quotes_escaped() -> None:
         "ssl.truststore.location": "/ca.pem",
         "ssl.truststore.type": "PEM",
     }
+
+
+def test_a_login_by_tokens_has_its_own_settings_for_java() -> None:
+    given = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.config": "a=b",
+        "oauth_cb": "tokens.of_ours",
+    }
+    with pytest.raises(UsageError, match=r"SHARDPOST_KAFKA__JAVA_SASL_JAAS_CONFIG .*: expected"):
+        java_settings(given)
+    module = "software.amazon.msk.auth.iam.IAMLoginModule required;"
+    more = {"java.sasl.mechanism": "AWS_MSK_IAM", "java.sasl.jaas.config": module}
+    assert java_settings(given | more) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "AWS_MSK_IAM",
+        "sasl.jaas.config": module,
+    }
+
+
+def test_a_callback_is_a_function_and_what_is_for_java_is_not_given_to_librdkafka() -> None:
+    given = {"oauth_cb": "json.dumps", "java.sasl.mechanism": "AWS_MSK_IAM"}
+    assert librdkafka_settings(given) == {"oauth_cb": json.dumps}
+    for path in ("json.no_such", "no_such_module.token", "no path"):
+        with pytest.raises(UsageError, match=f"SHARDPOST_KAFKA__OAUTH_CB={path}: expected the pa"):
+            librdkafka_settings({"oauth_cb": path})
 
 
 PRIVATE_KEY = "-----BEGIN PRIVATE KEY-----\nMC4C\n-----END PRIVATE KEY-----\n"

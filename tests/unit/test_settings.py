@@ -372,6 +372,21 @@ def test_client_settings_come_under_librdkafkas_names() -> None:
     assert read.kafka == {"security.protocol": "SSL"}
 
 
+def test_a_callback_and_settings_for_java_come_back_under_their_names() -> None:
+    given = {
+        "SHARDPOST_KAFKA__OAUTH_CB": "tokens.of_ours",
+        "SHARDPOST_KAFKA__JAVA_SASL_JAAS_CONFIG": "a.LoginModule required;",
+    }
+    read = load(given)
+    assert read.kafka == {
+        "oauth_cb": "tokens.of_ours",
+        "java.sasl.jaas.config": "a.LoginModule required;",
+    }
+    assert given.items() <= read.environ().items()
+    with pytest.raises(UsageError, match=r"\(librdkafka\) has no setting java\.isolation\.level"):
+        load({"SHARDPOST_KAFKA__JAVA_ISOLATION_LEVEL": "read_uncommitted"})
+
+
 def test_a_relative_home_is_made_absolute() -> None:
     assert load({"SHARDPOST_HOME": "here"}).home == Path.cwd() / "here"
 
