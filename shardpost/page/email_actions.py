@@ -16,7 +16,6 @@ from shardpost.errors import ShardpostError, UsageError
 from shardpost.instants import parse_instant
 from shardpost.page.access import EMAILS, acts, sees, start_run
 from shardpost.page.command_form import TypedForm, fields_of
-from shardpost.page.emails import counted_shards
 from shardpost.page.mails import unpacked
 from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Link, Listing
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Reason, Required
@@ -97,16 +96,13 @@ def plan(visit: CurrentRequest, order: Annotated[SendOrder, Query()]) -> Respons
     """Show what a run of a week would find now, and the form that starts it."""
     request, installation = order.request(visit), visit.installation
     found = find_week(installation, request.week, visit.now)
-    known = counted_shards(visit, found)
-    if known is None:
-        return visit.answer("emails_reading.html", week=order.week)
     refused = None
     try:
         state = WeekState(installation, request.week)
         preview_week(installation, request, state, bounded_templates_of)
     except ShardpostError as error:
         refused = str(error)
-    document = week_document(found, known.shards)
+    document = week_document(found, visit.memory.ledger.by_shard(found))
     counts = totals(document["shards"])
     would_mail = counts["open"] + (counts[order.again.lower()] if order.again else 0)
     if (order.on_unknown or installation.settings.on_unknown) == "resend":
@@ -122,7 +118,6 @@ def plan(visit: CurrentRequest, order: Annotated[SendOrder, Query()]) -> Respons
         has_run=document["has_run"],
         refused=refused,
         would_mail=would_mail,
-        counted_at=known.read_at,
     )
 
 

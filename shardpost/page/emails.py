@@ -17,7 +17,6 @@ from shardpost.page.access import EMAILS, sees
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, bars_of, page_of
 from shardpost.page.request import LISTEN_SECONDS, CurrentRequest, PageNumber, PageRequest, Required
 from shardpost.weekly_email.delivery_status import ListedClient, WeekStatus
-from shardpost.weekly_email.kept_statuses import Kept
 from shardpost.weekly_email.limits import MailLimits, totals, why_too_late
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import (
@@ -49,8 +48,8 @@ WEEK_COLUMNS = (
 )
 # A page of what is going on is loaded again after so many seconds.
 REFRESH_SECONDS = 5
-# What a person decides by was counted no longer ago.
-FRESH = timedelta(seconds=10)
+# Nor of weeks of which some are not counted yet.
+COUNTING_SECONDS = 1
 # A week whose ledger has had no record for so long is not being mailed.
 QUIET = timedelta(seconds=60)
 STACKED = {"barmode": "stack", "xaxis": {"type": "category"}}
@@ -79,9 +78,8 @@ def weeks(visit: CurrentRequest, page: PageNumber = 1) -> Response:
         document,
         listing,
         figure=bars_of(names, bars, STACKED),
-        refresh=REFRESH_SECONDS if found.is_reading else None,
+        refresh=COUNTING_SECONDS if found.has_more else None,
         problems=problems,
-        read_at=found.read_at,
         week_to_send=str(IsoWeek.last_ended(visit.now)),
         current_week=str(IsoWeek.of(visit.now)),
         templates=visit.installation.settings.mail_templates,
@@ -109,7 +107,7 @@ def _week_row(visit: PageRequest, known: KnownWeek, counts: Mapping[str, int]) -
 
 
 def _state_of(limits: MailLimits, known: KnownWeek, counts: Mapping[str, int]) -> str | None:
-    """Return what a person wants to know first of a week; None while it is being counted."""
+    """Return what a person wants to know first of a week; None before it is counted."""
     if known.closed is not None or known.frozen is None:
         return "closed" if known.closed is not None else "early"
     if counts and limits.exceeded("failed", known.week, counts):
@@ -121,11 +119,7 @@ def _state_of(limits: MailLimits, known: KnownWeek, counts: Mapping[str, int]) -
 def week(visit: CurrentRequest, week: Required) -> Response:
     """Show one week: its counts by shard, why clients got none, and how quickly it is mailed."""
     found = find_week(visit.installation, IsoWeek.parse(week), visit.now)
-    counted = counted_shards(visit, found, decides=False)
-    if counted is None:
-        return visit.answer("emails_reading.html", week=week)
-    is_old = counted.read_at is not None and counted.read_at < visit.now
-    document, audience = week_document(found, counted.shards), found.audience
+    document, audience = week_document(found, visit.memory.ledger.by_shard(found)), found.audience
     counts, late = totals(document["shards"]), document.get("late")
     pace = _running(visit, found) if counts["open"] and not found.closed else None
     limits = visit.installation.values(MailLimits)
@@ -149,30 +143,8 @@ def week(visit: CurrentRequest, week: Required) -> Response:
         paused_at=parse_instant(paused["at"]) if (paused := document.get("paused")) else None,
         figure=bars_of(numbers, bars, STACKED),
         pace=pace,
-        counted_at=counted.read_at if is_old else None,
-        problem=counted.problem,
-        refresh=REFRESH_SECONDS if is_old or pace else None,
+        refresh=REFRESH_SECONDS if pace else None,
     )
-
-
-def counted_shards(visit: PageRequest, found: WeekStatus, *, decides: bool = True) -> Kept | None:
-    """Return the counts of a week by shard, for which JSON and CSV do wait.
-
-    None while they are being read for the first time; where a person decides by them, also if
-    those before are not fresh. ShardpostError if they cannot be read: then only who does not
-    decide gets those before.
-    """
-    ledger = visit.memory.ledger
-    if found.closed is not None:
-        return Kept(shards=found.by_shard())
-    if visit.request.query_params.get("format"):
-        return Kept(shards=ledger.by_shard(found))
-    kept = ledger.by_shard_soon(found)
-    if kept.problem and (decides or kept.ended_at is None):
-        raise ShardpostError(f"the counts of {found.week} cannot be read: {kept.problem}")
-    # By its end: the count of a large ledger takes longer than it is fresh.
-    is_old = kept.ended_at is None or (decides and visit.now - kept.ended_at > FRESH)
-    return None if is_old else kept
 
 
 def _running(visit: PageRequest, found: WeekStatus) -> Pace | None:
@@ -195,14 +167,11 @@ def clients(
     if state not in STATES:
         raise UsageError(f"state {state!r}: expected one of {', '.join(STATES)}")
     found = find_week(visit.installation, IsoWeek.parse(week), visit.now)
-    counted = counted_shards(visit, found)
-    if counted is None:
-        return visit.answer("emails_reading.html", week=week)
     document = None
     if visit.request.query_params.get("format") == "json":
         listed = [one for one in found.in_state(state) if one.client.startswith(client)]
         document = state_document(found.week, state, listed)
-    listing = _listed(visit, found, counted.shards, state, reason, client, page)
+    listing = _listed(visit, found, state, reason, client, page)
     return visit.answer(
         "emails_clients.html",
         document,
@@ -212,14 +181,12 @@ def clients(
         reason=reason,
         client=client,
         states=STATES,
-        counted_at=counted.read_at,
     )
 
 
 def _listed(
     visit: PageRequest,
     found: WeekStatus,
-    counted: Sequence[ShardStatus],
     state: str,
     reason: str,
     client: str,
@@ -239,7 +206,7 @@ def _listed(
             and (not reason or cause_of(one.reason, one.client) == reason)
         ]
         return page_of([_client_row(visit, found, one) for one in those], columns, page, empty)
-    total, shards, skipped = _shards_of_page(counted, state, page)
+    total, shards, skipped = _shards_of_page(visit.memory.ledger.by_shard(found), state, page)
     those = [*found.in_state(state, shards)][skipped : skipped + ROWS_OF_A_PAGE]
     rows = [_client_row(visit, found, one) for one in those]
     return Listing(columns, rows, empty, total=total, number=page)

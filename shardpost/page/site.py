@@ -184,7 +184,7 @@ def _bounds(given: Mapping[str, Any]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Count the newest weekly e-mails as soon as the app is served."""
+    """Read the ledger of the weekly e-mails as soon as the app is served."""
     app.state.memory.ledger.begin(lambda: task_installation(app.state.own))
     yield
 

@@ -11,7 +11,6 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from html import escape
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import kept_statuses
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import IsoWeek
@@ -74,12 +72,6 @@ def week(ready: Settings) -> IsoWeek:
     return week
 
 
-@pytest.fixture(autouse=True)
-def waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let pages wait until the ledger is read, however busy the machine is."""
-    monkeypatch.setattr(kept_statuses, "WAIT_SECONDS", 60)
-
-
 @pytest.fixture
 def page(ready: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageClient]:
     with page_client(ready, monkeypatch) as client:
@@ -129,28 +121,6 @@ def test_weeks_and_a_week_say_what_the_command_says_also_after_new_records(
     row = of_week(page, week)
     assert [row[state] for state in STATES] == [1, 2, 1, 1, 2]
     assert page.csv("emails")[0].startswith('"week","state","sent","failed","unknown"')
-
-
-def test_a_page_does_not_wait_for_a_ledger_that_is_read_for_the_first_time(
-    page: PageClient, week: IsoWeek, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    began, goes_on, by_shard = Event(), Event(), kept_statuses.KeptStatuses.by_shard
-
-    def slow(*given: Any) -> object:
-        began.set()
-        goes_on.wait(60)
-        return by_shard(*given)
-
-    monkeypatch.setattr(kept_statuses, "WAIT_SECONDS", 0)
-    with monkeypatch.context() as patched:
-        patched.setattr(kept_statuses.KeptStatuses, "by_shard", slow)
-        shown = page.get("emails/week", week=week)
-        assert began.wait(60)
-    goes_on.set()
-    assert "are being counted" in shown
-    assert 'data-refresh="2"' in shown
-    monkeypatch.setattr(kept_statuses, "WAIT_SECONDS", 60)
-    assert "By shard" in page.get("emails/week", week=week)
 
 
 def test_limits_that_are_exceeded_say_what_to_do(

@@ -4,21 +4,20 @@ import contextlib
 import io
 import json
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import datetime, timedelta
-from threading import Event, Thread
+from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from shardpost.commands.emails import emails_command, print_client, print_state, print_week
-from shardpost.installation import Installation
+from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email import kept_statuses
 from shardpost.weekly_email.delivery_status import WeekStatus
-from shardpost.weekly_email.kept_statuses import Kept, KeptStatuses, Totals
+from shardpost.weekly_email.kept_statuses import KeptStatuses, Totals
 from shardpost.weekly_email.limits import totals
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
@@ -281,22 +280,14 @@ def test_what_is_kept_of_a_ledger_is_not_of_one_that_was_recreated(ended: Settin
     assert of_all_weeks()["failed"] == 0
 
 
-def test_a_ledger_that_cannot_be_read_is_a_problem_and_the_counts_are_old(
-    ended: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_ledger_that_cannot_be_read_is_a_problem_of_the_weeks_that_are_open(
+    ended: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    statuses, week = KeptStatuses(), str(ENDED)
-    before = asked(statuses, ended)
-    assert (before.problems, before.read_at) == ({}, {week: NOW})
-    later = NOW + timedelta(minutes=5)
-    record(ended, ENDED, "c5", None, "resolved as open by anna: it was down")
-    with monkeypatch.context() as patched:
-        patched.setattr(kept_statuses, "last_offsets", lambda *_: vars()["no such shard"])
-        failed = asked(statuses, ended, later)
-        assert failed == before._replace(problems={week: "unexpected KeyError: 'no such shard'"})
-        assert "Traceback" in caplog.text
-    after = asked(statuses, ended, later)
-    assert (after.problems, after.read_at) == ({}, {week: later})
-    assert after.counts != before.counts
+    def unreadable(*_: object) -> None:
+        raise ShardpostError("the disk is full")
+
+    monkeypatch.setattr(kept_statuses, "last_offsets", unreadable)
+    assert asked(KeptStatuses(), ended) == ({}, False, {str(ENDED): "the disk is full"})
 
 
 def test_what_prevents_the_counts_of_a_week_is_no_problem_of_another(
@@ -316,84 +307,43 @@ def test_what_prevents_the_counts_of_a_week_is_no_problem_of_another(
         patched.setattr(WeekStatus, "_audience", unreadable)
         failed = asked(statuses, ended)
     assert failed.problems == {str(GOES_ON): "unexpected OSError: the folder is gone"}
-    assert ([*failed.counts], failed.read_at) == ([str(ENDED)], {str(ENDED): NOW})
+    assert [*failed.counts] == [str(ENDED)]
     assert failed.counts[str(ENDED)]["failed"] == 4
     assert asked(statuses, ended).counts[str(GOES_ON)] == NONE | {"open": 1}
 
 
-def test_weeks_are_counted_before_anybody_asks_whatever_fails_at_first(
+def test_of_many_weeks_each_request_counts_some_more(
     ended: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_statuses, "PAUSE_SECONDS", 0.01)
-    starts = iter([SystemExit("nobody expects this"), RuntimeError("nor this"), None])
-
-    def started() -> Installation:
-        if problem := next(starts, None):
-            raise problem
-        return installed(ended)
-
-    statuses = KeptStatuses()
-    statuses.begin(started)
-    wait_for(lambda: bool(statuses._of(ENDED).shards), "the counts")
-    monkeypatch.setattr(kept_statuses, "WAIT_SECONDS", 0)
-    soon = statuses.of_weeks(installed(ended), known_weeks(installed(ended).tables), NOW)
-    assert soon.counts[str(ENDED)]["failed"] == 4
-
-
-def test_at_the_start_only_a_few_weeks_are_counted_and_only_a_broken_ledger_is_tried_again(
-    ended: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kept_statuses, "PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(kept_statuses, "NEWEST_WEEKS", 1)
     begin(ended, GOES_ON, NOW)
     freeze(ended, GOES_ON, ["c1"], NOW)
-    monkeypatch.setattr(WeekStatus, "_audience", lambda _: vars()["no such file"])
-    starts = list[Installation]()
+    counted, clock, by_shard = list[IsoWeek](), list[float](), WeekStatus.by_shard
 
-    def started() -> Installation:
-        starts.append(installed(ended))
-        return starts[-1]
+    def slow(status: WeekStatus) -> object:
+        counted.append(status.week)
+        clock.append(kept_statuses.COUNT_SECONDS + 1)
+        return by_shard(status)
 
+    monkeypatch.setattr(WeekStatus, "by_shard", slow)
+    monkeypatch.setattr(kept_statuses, "time", SimpleNamespace(monotonic=lambda: sum(clock)))
     statuses = KeptStatuses()
-    statuses.begin(started)
-    wait_for(lambda: statuses._of(GOES_ON).problem is not None, "the problem")
-    time.sleep(0.3)
-    assert len(starts) == 1
-    assert statuses._of(ENDED) == Kept()
+    first, second, third = (asked(statuses, ended) for _ in range(3))
+    assert ([*first.counts], first.has_more) == ([str(GOES_ON)], True)
+    assert ({*second.counts}, second.has_more) == ({str(GOES_ON), str(ENDED)}, False)
+    assert third == second
+    assert counted == [GOES_ON, ENDED]
 
 
-def test_few_threads_read_and_none_that_did_not_start_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    goes_on, begun, statuses = Event(), list[int](), KeptStatuses()
-
-    def is_reading(number: int) -> bool:
-        def read() -> None:
-            begun.append(number)
-            assert goes_on.wait(60)
-
-        return statuses._is_reading((IsoWeek(2026, number),), read)
-
-    monkeypatch.setattr(kept_statuses, "WAIT_SECONDS", 0)
-    with monkeypatch.context() as patched:
-        patched.setattr(Thread, "start", lambda _: vars()["no thread"])
-        for _ in range(2):
-            with pytest.raises(KeyError, match="no thread"):
-                is_reading(1)
-    assert all(map(is_reading, range(1, 7)))
-    assert sorted(begun) == [1, 2]
-    goes_on.set()
-    monkeypatch.setattr(kept_statuses, "WAIT_SECONDS", 60)
-    assert not any(map(is_reading, range(1, 7)))
-    assert set(begun) == {*range(1, 7)}
+def test_weeks_are_counted_before_anybody_asks(ended: Settings) -> None:
+    statuses = KeptStatuses()
+    statuses.begin(lambda: installed(ended))
+    wait_for(lambda: ENDED in statuses._kept, "the counts")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(WeekStatus, "by_shard", lambda *_: vars()["it is counted already"])
+        assert asked(statuses, ended).counts[str(ENDED)]["failed"] == 4
 
 
-def asked(statuses: KeptStatuses, settings: Settings, now: datetime = NOW) -> Totals:
-    """Return the counts of all weeks once they are read."""
+def asked(statuses: KeptStatuses, settings: Settings) -> Totals:
+    """Return the counts of all weeks."""
     at = installed(settings)
-
-    def ask() -> Totals:
-        return statuses.of_weeks(at, known_weeks(at.tables), now)
-
-    wait_for(lambda: not ask().is_reading, "the counts of all weeks")
-    return ask()
+    return statuses.of_weeks(at, known_weeks(at.tables), NOW)
