@@ -60,6 +60,7 @@ from shardpost.settings import installations
 from shardpost.spark.job import document_of
 from shardpost.weekly_email.email_job import (
     RATE_SHARES,
+    SEND_TIME,
     WEEKLY_EMAIL,
     EmailRequest,
     Mode,
@@ -227,7 +228,7 @@ for own in installations():
             task_id="wait",
             request=freeze_request,
             compaction=own.id("compact_positions"),
-            most=timedelta(days=own.one("weekly_lateness_days")),
+            execution_timeout=timedelta(days=own.one("weekly_lateness_days")),
             doc_md="Waits for a compaction if the newest snapshot is too old for the run.",
         )
         freeze = SparkJob(
@@ -246,7 +247,7 @@ for own in installations():
             mails=True,
             map_index_template="{{ task.part }}",
             max_active_tis_per_dag=RATE_SHARES,  # over all runs, so that a backfill keeps the rate
-            execution_timeout=timedelta(hours=12),  # a low rate and many clients take long
+            execution_timeout=SEND_TIME,
             doc_md="Mails the clients of its shards that are not mailed yet.",
         )
         sent: Any = send.expand_kwargs(groups(frozen)).output

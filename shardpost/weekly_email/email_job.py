@@ -7,7 +7,7 @@ import this file: it needs neither pandas nor templates.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -68,6 +68,8 @@ def shard_label(shards: Sequence[int]) -> str:
 
 # At a rate, so many jobs send at once, of whatever runs and weeks; each has its share.
 RATE_SHARES = 2
+# For a task of a DAG, also while others have all shares: a low rate and many clients take long.
+SEND_TIME = timedelta(hours=12)
 # How often a mail whose delivery is unknown may be sent again, per client and week.
 MOST_RESENDS = 1
 

@@ -22,7 +22,7 @@ from shardpost.spark.job import JobResult
 from shardpost.values.schedules import WeeklyTime
 from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus
-from shardpost.weekly_email.email_job import RATE_SHARES, EmailRequest, Mode, shard_label
+from shardpost.weekly_email.email_job import RATE_SHARES, SEND_TIME, EmailRequest, Mode, shard_label
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, WITH_ADDRESS, FrozenWeeks
 from shardpost.weekly_email.limits import MailLimits, too_many
 from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus, status_document
@@ -125,8 +125,9 @@ def send(
     """
     unsubscribed = Unsubscribed(installation.tables, week.snapshot.number)
     options = replace(options, has_unsubscribed=unsubscribed)
+    patience = SEND_TIME.total_seconds() if request.is_part else installation.files.lock_wait
     with (
-        share_of_rate(installation, RATE_SHARES // request.groups) as rate,
+        share_of_rate(installation, patience, RATE_SHARES // request.groups) as rate,
         week.state.locked(week.shards),
     ):
         # The locks keep an audience as it is, but it may have been erased before.
@@ -154,10 +155,12 @@ def send(
 
 
 @contextmanager
-def share_of_rate(installation: Installation, most: int = RATE_SHARES) -> Iterator[float | None]:
+def share_of_rate(
+    installation: Installation, patience: float, most: int = RATE_SHARES
+) -> Iterator[float | None]:
     """Give this job its mails per second: of the shares that no other job has, at most so many.
 
-    Waits while others have all; `lock_wait` at most, then LockedError.
+    Waits while others have all; at most `patience` seconds, then LockedError.
     """
     rate, files, what = installation.settings.mail_rate, installation.files, "a send at a rate"
     if rate is None:
@@ -172,7 +175,7 @@ def share_of_rate(installation: Installation, most: int = RATE_SHARES) -> Iterat
                     held.enter_context(exclusive(files, name, what))
                     shares += 1
         if not shares:
-            held.enter_context(exclusive(files, names[0], what, wait=files.lock_wait))
+            held.enter_context(exclusive(files, names[0], what, wait=patience))
             shares = 1
         yield rate * shares / RATE_SHARES
 

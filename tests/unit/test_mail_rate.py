@@ -14,8 +14,8 @@ from tests.support.memory_store import memory_store
 
 @pytest.fixture(params=["folder", "store"])
 def settings(request: pytest.FixtureRequest, kafka: MemoryKafka) -> Iterator[Settings]:
-    """Give settings with a rate of 20 a second, and no patience."""
-    more = {"mail_rate": 20.0, "lock_wait": 0}
+    """Give settings with a rate of 20 a second."""
+    more = {"mail_rate": 20.0}
     if request.param == "folder":
         yield kafka.settings.model_copy(update=more)
         return
@@ -25,23 +25,23 @@ def settings(request: pytest.FixtureRequest, kafka: MemoryKafka) -> Iterator[Set
 
 def test_jobs_that_send_at_once_have_no_more_than_the_rate(settings: Settings) -> None:
     own = installed(settings)
-    with share_of_rate(own) as whole:
+    with share_of_rate(own, 0) as whole:
         assert whole == 20
         with pytest.raises(LockedError, match="a send at a rate is already running"):
-            share_of_rate(own, 1).__enter__()
-    with share_of_rate(own, 1) as half:
+            share_of_rate(own, 0, 1).__enter__()
+    with share_of_rate(own, 0, 1) as half:
         assert half == 10
-        with share_of_rate(own) as other:  # of a command, beside a task
+        with share_of_rate(own, 0) as other:  # of a command, beside a task
             assert other == 10
             with pytest.raises(LockedError):
-                share_of_rate(own, 1).__enter__()
-        with share_of_rate(own, 1) as again:
+                share_of_rate(own, 0, 1).__enter__()
+        with share_of_rate(own, 0, 1) as again:
             assert again == 10
-    with share_of_rate(own) as whole:
+    with share_of_rate(own, 0) as whole:
         assert whole == 20
 
 
 def test_without_a_rate_nobody_waits(settings: Settings) -> None:
     own = installed(settings.model_copy(update={"mail_rate": None}))
-    with share_of_rate(own) as first, share_of_rate(own) as second:
+    with share_of_rate(own, 0) as first, share_of_rate(own, 0) as second:
         assert (first, second) == (None, None)
