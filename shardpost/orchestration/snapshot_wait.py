@@ -1,7 +1,6 @@
 """Waiting for a compaction: a run of the weekly e-mail for which the newest snapshot is too old.
 
-It waits without a slot, in Airflow's triggerer, and starts a compaction unless one is on its way.
-The checks of a run are not made less by it: the tasks after it check all of them again.
+It waits without a slot, in Airflow's triggerer. The tasks after it check everything again.
 """
 
 import asyncio
@@ -14,7 +13,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from shardpost.errors import NoSnapshotError, ShardpostError
+from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.orchestration.connections import of_dag, task_installation
 from shardpost.orchestration.tasks import alert_of_attention, task_errors
@@ -28,46 +27,36 @@ log = logging.getLogger(__name__)
 POLL_SECONDS = 15.0
 # After so long people are alerted, once; a compaction that failed is started again each time.
 PATIENCE = timedelta(hours=1)
-# Beyond it no event of the triggerer is to be expected: then the task fails, and tries again.
-GRACE = timedelta(minutes=15)
 
 
 class SnapshotWait(BaseOperator):
-    """Waits until the newest snapshot has what a run needs; at most for `most`, then it fails.
+    """Waits until the newest snapshot has what a run needs; it fails after `execution_timeout`.
 
-    `request` makes the request of the run, `compaction` is the DAG that compacts. A dry run, and
-    one that skips its week, do not wait: the task after it says what is wrong.
+    `request` makes the run's request; `compaction` is the DAG of which it starts a run, unless one
+    is active. A dry run, and one that skips its week, do not wait: the task after it says why.
     """
 
-    # Shown by the UI under "Rendered Templates", from the moment at which the task waits.
+    # Shown by the UI under "Rendered Templates" while the task waits.
     template_fields = ("waits_for",)
     overwrite_rtif_after_execution = True
 
     def __init__(
-        self,
-        *,
-        request: Callable[[Context], EmailRequest],
-        compaction: str,
-        most: timedelta,
-        **rest: Any,
+        self, *, request: Callable[[Context], EmailRequest], compaction: str, **rest: Any
     ) -> None:
         super().__init__(**rest)
-        self.request_of, self.compaction, self.most = request, compaction, most
-        self.waits_for = ""
+        self.request_of, self.compaction, self.waits_for = request, compaction, ""
+        self.most: timedelta = rest["execution_timeout"]
 
     @task_errors()
     def execute(self, context: Context) -> None:
-        """Return at once if there is nothing to wait for; fail for what no compaction mends."""
-        from shardpost.weekly_email.prepared_week import SnapshotBehindError, preview_week
-        from shardpost.weekly_email.week_state import WeekState
+        """Return at once if there is nothing to wait for."""
+        from shardpost.weekly_email.prepared_week import why_behind
 
         request, installation = self.request_of(context), task_installation()
         if not request.is_real or _why_skip(installation, request):
             return
-        try:
-            preview_week(installation, request, WeekState(installation, request.week))
-        except (NoSnapshotError, SnapshotBehindError) as error:
-            self._wait(context, str(error), datetime.now(UTC))
+        if behind := why_behind(installation, request):
+            self._wait(context, behind, datetime.now(UTC))
 
     @task_errors()
     def on_event(self, context: Context, event: dict[str, Any], since: str, alerts: int) -> None:
@@ -77,7 +66,6 @@ class SnapshotWait(BaseOperator):
         if behind is None:
             if why := _why_skip(task_installation(), self.request_of(context)):
                 raise AirflowFailException(f"a compaction came after {waited}, too late: {why}")
-            log.info("a compaction came after %s", waited)
             return
         if datetime.now(UTC) >= began + self.most:
             raise AirflowFailException(f"no compaction for {waited}: {behind}")
@@ -95,7 +83,7 @@ class SnapshotWait(BaseOperator):
             trigger=SnapshotTrigger(context["ti"].dag_id, document, until.isoformat()),
             method_name=self.on_event.__name__,
             kwargs={"since": since.isoformat(), "alerts": alerts},
-            timeout=until - now + GRACE,
+            timeout=until - now + PATIENCE,  # if the triggerer is down: the task is tried again
         )
 
 
@@ -114,24 +102,19 @@ class SnapshotTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield {"behind": what the snapshot lacks, or None} once."""
-        until, said = datetime.fromisoformat(self.until), None
-        while True:
-            try:
-                behind = await asyncio.to_thread(self._look)
-            except ShardpostError as error:  # such as tables that are away for a while
-                behind = str(error)
-            if behind is None or datetime.now(UTC) >= until:
-                break
-            if behind != said:
-                log.info("waiting: %s", said := behind)
+        until = datetime.fromisoformat(self.until)
+        while (behind := await asyncio.to_thread(self._look)) and datetime.now(UTC) < until:
             await asyncio.sleep(POLL_SECONDS)
         yield TriggerEvent({"behind": behind})  # type: ignore[no-untyped-call]
 
     def _look(self) -> str | None:
         from shardpost.weekly_email.prepared_week import why_behind
 
-        self._installation = self._installation or task_installation(of_dag(self.dag))
-        return why_behind(self._installation, request_of(EmailRequest, self.request))
+        try:
+            self._installation = self._installation or task_installation(of_dag(self.dag))
+            return why_behind(self._installation, request_of(EmailRequest, self.request))
+        except ShardpostError as error:  # such as tables that are away for a while
+            return str(error)
 
 
 def _why_skip(installation: Installation, request: EmailRequest) -> str | None:

@@ -121,8 +121,7 @@ def preview_week(
     as_of = frozen.as_of if frozen else request.week.held_at(at_most, snapshot.looked_at)
     _require_not_ahead(snapshot, request.now)
     if frozen is None:
-        _require_covered(snapshot, request)
-        _require_history(snapshot, request, as_of)
+        _require_covered(snapshot, request, as_of)
     week = PreparedWeek(state, ledger, as_of, sender, snapshot, chosen, frozen, templates)
     if request.is_real:
         guards.require_owner(installation)
@@ -148,7 +147,7 @@ def why_behind(installation: Installation, request: EmailRequest) -> str | None:
     try:
         snapshot = snapshots.current(installation.tables)
         if WeekState(installation, request.week).frozen is None:
-            _require_covered(snapshot, request)
+            _require_covered(snapshot, request, request.week.end)
         _require_recent(snapshot, request.now, installation.settings.mail_snapshot_age)
     except (NoSnapshotError, SnapshotBehindError) as error:
         return str(error)
@@ -174,8 +173,11 @@ def require_no_collapse(state: WeekState, counts: dict[str, int], in_snapshot: C
         raise plausibility.CollapseError(why)
 
 
-def _require_covered(snapshot: Snapshot, request: EmailRequest) -> None:
-    """Refuse a snapshot that lacks records before the week's end (early: its start)."""
+def _require_covered(snapshot: Snapshot, request: EmailRequest, as_of: datetime) -> None:
+    """Refuse a snapshot that lacks records before the week's end (early: its start).
+
+    Also refuse one that no longer has the history of that instant.
+    """
     week, what = request.week, "started" if request.early else "ended"
     since = week.start if request.early else week.end
     if snapshot.looked_at < since:
@@ -183,16 +185,12 @@ def _require_covered(snapshot: Snapshot, request: EmailRequest) -> None:
             f"week {week} {what} {since:%Y-%m-%d %H:%M} UTC, and {_coverage(snapshot)}: run"
             " `shardpost compact` first"
         )
-
-
-def _require_history(snapshot: Snapshot, request: EmailRequest, as_of: datetime) -> None:
-    """Refuse a snapshot that no longer has the history of that instant."""
     try:
         snapshot.require_history(as_of)
     except ShardpostError as error:
         raise ShardpostError(
-            f"week {request.week} is not frozen, and its holders as of then can no longer be"
-            f" computed: {error}"
+            f"week {week} is not frozen, and its holders as of then can no longer be computed:"
+            f" {error}"
         ) from None
 
 

@@ -10,9 +10,16 @@ from tests.support.command_line import CommandLine
 DEADLINE_SECONDS = 600
 
 
-def backfill(stack: CommandLine, api: httpx.Client, first: str, last: str, *ends: str) -> None:
+def backfill(
+    stack: CommandLine,
+    api: httpx.Client,
+    first: str,
+    last: str,
+    *ends: str,
+    seconds: float = DEADLINE_SECONDS,
+) -> None:
     """Create a backfill of weeks that end on these days, and see that all of them end well."""
-    since, deadline = datetime.now(UTC), time.monotonic() + DEADLINE_SECONDS
+    since, deadline = datetime.now(UTC), time.monotonic() + seconds
     _create(stack, api, (first, last), deadline)
     while (is_open := _is_open(api)) or not _runs(api, since):
         assert time.monotonic() < deadline, _runs(api, since)
