@@ -11,7 +11,6 @@ import socket
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
@@ -74,33 +73,6 @@ def _daemon(settings: Settings) -> Daemon:
     )
 
 
-# Replies after which the server may close the connection.
-_FINAL = (b"4", b"5", b"221")
-
-
-class PipeliningSmtp(SMTP):
-    """aiosmtpd's server with pipelining (RFC 2920): it answers commands together that came so."""
-
-    def __init__(self, handler: object, **options: Any) -> None:
-        super().__init__(handler, **options)
-        self._replies: list[bytes] = []
-
-    async def push(self, status: str | bytes) -> None:
-        """Send a reply, as soon as no more commands wait to be processed."""
-        reply = status.encode() if isinstance(status, str) else status
-        self._replies.append(reply + b"\r\n")
-        if reply.startswith(_FINAL):
-            self._send()
-        elif len(self._replies) == 1:
-            asyncio.get_running_loop().call_soon(self._send)
-        await self._writer.drain()
-
-    def _send(self) -> None:
-        replies, self._replies = self._replies, []
-        if replies and self.transport is not None:
-            self._writer.write(b"".join(replies))
-
-
 class MailHandler:
     """Writes each e-mail to the folder, atomically, before it is acknowledged."""
 
@@ -116,7 +88,7 @@ class MailHandler:
         name: str,
         replies: list[str],
     ) -> list[str]:
-        """Announce PIPELINING."""
+        """Announce PIPELINING (RFC 2920): each command is answered, also those sent together."""
         session.host_name = name
         return [*replies[:-1], "250-PIPELINING", replies[-1]]
 
@@ -143,8 +115,8 @@ async def serve(folder: Path, port: int) -> None:
         loop.add_signal_handler(number, ended.set)
     handler = MailHandler(folder)
 
-    def session() -> PipeliningSmtp:
-        return PipeliningSmtp(
+    def session() -> SMTP:
+        return SMTP(
             handler,
             hostname="localhost",
             ident="Shardpost's mail sink",
