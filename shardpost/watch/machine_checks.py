@@ -1,21 +1,19 @@
-"""The doctor's checks of this machine: Java, Python, packages, jars, disks, the clock, and locks.
+"""The doctor's checks of this machine: Java, Python, jars, disks, the clock, and locks.
 
 The clock is compared with timestamps of files and of Kafka: one that is ahead is not noticed, nor
 one that is behind while nothing is written. A lock of a dead process is free.
 """
 
 import os
-import re
 import shutil
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from importlib import metadata
 from pathlib import Path
 
-from shardpost.checkout import CHECKOUT, DOT_ENV, IS_CHECKOUT, OTHERS
+from shardpost.checkout import DOT_ENV, OTHERS
 from shardpost.embedded.broker import find_java
 from shardpost.embedded.stack import FREE_BYTES
 from shardpost.errors import ShardpostError
@@ -27,19 +25,15 @@ from shardpost.locks.process_identity import stat_of
 from shardpost.spark.jars import jars_of
 from shardpost.watch.model.conditions import GIB, LEAST_FREE
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
-from shardpost.wording import duration_text, some_of
+from shardpost.wording import duration_text
 
 PYTHON = (3, 11)
-REQUIREMENTS = CHECKOUT / "requirements.txt"
-MOST_NAMED = 3
-_PINNED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;\\]+)", re.MULTILINE)
 
 
 def check_machine() -> Iterator[DoctorFinding]:
     """Check what Shardpost needs of this machine."""
     yield check_java()
     yield check_python(sys.version_info[:3])
-    yield check_packages(REQUIREMENTS)
     yield check_jars()
 
 
@@ -60,32 +54,6 @@ def check_python(version: tuple[int, ...]) -> DoctorFinding:
         return ok("python", f"{found} ({sys.executable})")
     cure = "install Python 3.11 with venv, remove .venv, and run `make setup`"
     return error("python", f"{found} ({sys.executable})", "Python 3.11", cure)
-
-
-def check_packages(requirements: Path) -> DoctorFinding:
-    """Check that exactly the versions of requirements.txt are installed."""
-    if not requirements.exists():
-        return unknown("packages", f"there is no {requirements} to compare with")
-    pinned = _PINNED.findall(requirements.read_text())
-    other = [text for name, version in pinned if (text := _difference(name, version))]
-    if not other:
-        return ok("packages", f"all {len(pinned)} of requirements.txt, in their versions")
-    if not IS_CHECKOUT:  # in the environment of another Airflow pip chose them by our ranges
-        return ok("packages", f"{len(other)} with versions that differ from {requirements}")
-    return warning(
-        "packages",
-        some_of(other, MOST_NAMED),
-        "the versions of requirements.txt",
-        "make setup",
-    )
-
-
-def _difference(name: str, version: str) -> str | None:
-    try:
-        found = metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return f"{name} is not installed ({version} is expected)"
-    return None if found == version else f"{name} is {found} ({version} is expected)"
 
 
 def check_jars() -> DoctorFinding:

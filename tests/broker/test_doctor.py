@@ -15,7 +15,7 @@ from tests.support.command_line import CommandLine
 from tests.support.installed import installed
 
 Found = dict[str, Any]
-MACHINE = ("java", "python", "packages", "jars", "settings")
+MACHINE = ("java", "python", "jars", "settings")
 
 
 def doctor(shardpost: CommandLine, code: int = 3) -> dict[str, Found]:

@@ -34,7 +34,6 @@ from shardpost.watch.machine_checks import (
     check_lock,
     check_locks,
     check_newest,
-    check_packages,
     check_python,
 )
 from shardpost.watch.model.doctor_finding import (
@@ -171,16 +170,6 @@ def test_a_release_of_kafka_that_loses_data_is_named(
     monkeypatch.setattr(audit, "broker_level", lambda *_: level)
     found = check_version(installed(settings).kafka)
     assert (found.state, said in found.found) == (state, True)
-
-
-def test_packages_of_other_versions_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "requirements.txt"
-    path.write_text("click==0.0.1 \\\n    --hash=sha256:00\nnot-there[extra]==2 ; x\n# a==1\n")
-    found = check_packages(path)
-    assert (found.state, found.cure) == ("warning", "make setup")
-    assert "not-there is not installed (2 is expected)" in found.found
-    assert "(0.0.1 is expected)" in found.found
-    assert check_packages(tmp_path / "none").state == "unknown"
 
 
 def test_an_image_without_the_embedded_broker_lacks_nothing(
