@@ -30,7 +30,6 @@ CHECKS: dict[str, Check] = {
     "alerts": table_checks.check_alerts,
     "snapshot": table_checks.check_snapshot,
     "schedules": table_checks.check_schedules,
-    "rebuild": table_checks.check_rebuild,
     "mail server": stack_checks.check_mail_server,
     "connections": stack_checks.check_connections,
     "spark": stack_checks.check_spark,

@@ -1,7 +1,6 @@
-"""The doctor's checks of the tables: whether the newest snapshot is fresh and readable; rebuilds.
+"""The doctor's checks of the tables: whether the newest snapshot is fresh and readable.
 
-And what is firing, and the channels that tell it. A rebuild is never an alarm: its tables may wait
-for a person.
+And what is firing, and the channels that tell it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +22,6 @@ from shardpost.holders import plausibility
 from shardpost.installation import Installation
 from shardpost.locks import refused_runs
 from shardpost.rebuilds import registry
-from shardpost.rebuilds.model.rebuild import Rebuild, State
 from shardpost.values.schedules import longest_pause
 from shardpost.watch.model import conditions
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, warning
@@ -164,28 +162,3 @@ def table_problem(tables: Tables, table: Table, version: int) -> str | None:
 def _unreadable(tables: Tables, problems: list[str]) -> DoctorFinding:
     cure = f"restore {tables.root} from a backup: docs/operations.md"
     return error("tables", some_of(problems, 1), "readable tables", cure)
-
-
-# So long, tables beside those in use may wait without a word: they take disk for as long.
-OPEN_FOR = timedelta(days=7)
-# A unit of work takes some seconds, or minutes.
-WITHOUT_PROGRESS = timedelta(hours=6)
-
-
-def check_rebuild(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
-    """Report the open rebuild, if any."""
-    with suppress(TableFormError), table_errors():  # that is a finding of `check_snapshot`
-        newest, found = snapshots.newest(installation.tables), registry.current(installation.tables)
-        if found is not None and newest is not None:
-            line = f"{found.number} is {found.standing(newest)}, begun {found.started_at:%Y-%m-%d}"
-            yield ok("rebuild", "".join([line, *_hints_of_rebuild(found, now)]))
-
-
-def _hints_of_rebuild(found: Rebuild, now: datetime) -> Iterator[str]:
-    if found.state is State.BUILDING:
-        yield f": {found.progress.summary()}"
-        idle = now - found.changed_at
-        if idle > WITHOUT_PROGRESS:
-            yield f"; no progress for {duration_text(idle)}: `shardpost rebuild start` continues"
-    elif now - found.started_at > OPEN_FOR:
-        yield "; its tables use disk space until `shardpost rebuild drop`: `shardpost tables list`"

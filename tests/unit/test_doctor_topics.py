@@ -1,10 +1,9 @@
-"""What `shardpost doctor` says of topics, stores, tables and an open rebuild."""
+"""What `shardpost doctor` says of topics, stores and tables."""
 
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from random import Random
 from unittest.mock import create_autospec
 
 import pytest
@@ -22,8 +21,6 @@ from shardpost.topics.guards import require_stores
 from shardpost.topics.model.finding import Severity
 from shardpost.watch import audit, table_checks
 from shardpost.watch.model.doctor_finding import DoctorFinding
-from tests.support.aged_rebuilds import AgedRebuilds
-from tests.support.aged_tables import AgedTables
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.refusing_kafka import refuse
@@ -237,44 +234,3 @@ def test_a_topic_whose_settings_may_not_be_read_is_unknown(
     one = found(kafka.settings, "topic retries")
     assert one.state == "unknown"
     assert "not authorized: requires permission DescribeConfigs on the topic" in one.found
-
-
-@pytest.fixture
-def beside(tmp_path: Path) -> AgedRebuilds:
-    settings = Settings.model_validate({"home": tmp_path})
-    return AgedRebuilds(AgedTables(settings, Random(1)))  # noqa: S311
-
-
-def said(beside: AgedRebuilds, **later: int) -> list[str]:
-    """Return what is said so much later, all of which is well."""
-    found = [
-        *table_checks.check_rebuild(
-            installed(beside.aged.settings), datetime.now(UTC) + timedelta(**later)
-        )
-    ]
-    assert {one.state for one in found} <= {"ok"}
-    return [one.found for one in found]
-
-
-def test_without_a_rebuild_nothing_is_said(beside: AgedRebuilds) -> None:
-    assert said(beside) == []
-    beside.aged.compact()
-    assert said(beside) == []
-
-
-def test_one_that_is_built_without_progress_or_open_for_long_is_named(
-    beside: AgedRebuilds,
-) -> None:
-    beside.aged.compact()
-    beside.begin("share_holders")
-    [line] = said(beside)
-    assert line.startswith("2 is building, begun ")
-    assert "no progress" not in line
-    [line] = said(beside, hours=7)
-    assert "no progress for 7 h: `shardpost rebuild start` continues" in line
-    beside.build()
-    assert "use disk space" not in said(beside, days=6)[0]
-    assert "2 is ready" in said(beside, days=8)[0]
-    assert "use disk space until `shardpost rebuild drop`" in said(beside, days=8)[0]
-    beside.drop()
-    assert said(beside, days=8) == []

@@ -21,7 +21,7 @@ from shardpost.errors import BAD_USAGE, ShardpostError
 from shardpost.holders.compaction import compact
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.settings import Settings
-from shardpost.watch.table_checks import check_rebuild, check_snapshot
+from shardpost.watch.table_checks import check_snapshot
 from tests.support.command_line import CommandLine
 from tests.support.committed_snapshot import commit_snapshot
 from tests.support.installed import installed
@@ -221,7 +221,6 @@ def test_tables_of_another_release_are_refused(
     [finding] = check_snapshot(installed(kafka.settings), NOW)
     assert (finding.check, finding.state) == ("tables", "error")
     assert said in finding.found
-    assert [*check_rebuild(installed(kafka.settings), NOW)] == []
     with pytest.raises(TableFormError, match=said):  # `compact`, and its job
         compact(installed(kafka.settings), CompactionRequest())
     for command in (["holders"], ["snapshots"], ["tables", "list"]):
