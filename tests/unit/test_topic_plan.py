@@ -315,14 +315,12 @@ def test_kafkas_own_topics_are_looked_at_or_with_what_they_will_be_created() -> 
     assert findings(view(brokers(RIGHT, offsets_topic_replication_factor="1"), POSITIONS)) == []
 
 
-def test_what_brokers_forget_or_do_not_clean_is_found() -> None:
+def test_what_brokers_forget_is_found() -> None:
     short = brokers(RIGHT, offsets_retention_minutes="1440")
     assert only(view(short, POSITIONS)).rule == "offsets-retention"
     enough = brokers(RIGHT, offsets_retention_minutes="10080")
     assert findings(view(enough, POSITIONS)) == []
     assert only(view(enough, POSITIONS, request_days=30)).expected == "44640 or more"
-    dirty = replace(RIGHT, configs={2: {"log.cleaner.enable": Setting("false", "broker")}})
-    assert only(view(dirty, POSITIONS)).found == "false, on broker 2"
 
 
 def test_a_release_that_loses_is_found_and_an_unknown_one_is_not() -> None:
@@ -400,7 +398,7 @@ def test_what_apply_is_said_to_mend_it_mends(
 
 def test_the_worst_comes_first_and_decides_the_exit_code() -> None:
     departed = with_positions(topic(SAFE | {"cleanup.policy": "delete", IN_SYNC: "1"}))
-    found = findings(view(brokers(departed, log_cleaner_enable="true"), POSITIONS))
+    found = findings(view(departed, POSITIONS))
     assert [one.severity for one in found] == ["loss", "risk"]
     drift = replace(found[0], severity=Severity.DRIFT)
     assert findings(view(departed, POSITIONS), (lambda _: iter([drift, *found]),))[-1] == drift

@@ -22,7 +22,6 @@ from shardpost.topics.model.finding import Finding, Severity
 from shardpost.wording import counted
 
 OFFSETS_RETENTION = "offsets.retention.minutes"
-CLEANER = "log.cleaner.enable"
 MINUTES_PER_DAY = 24 * 60
 # Kafka's default: a group that commits once a week just keeps its offsets.
 LEAST_OFFSETS_MINUTES = 7 * MINUTES_PER_DAY
@@ -90,21 +89,6 @@ def _too_low(view: View, setting: str, least: int, *, why: str) -> Iterator[Find
 
 def _number(found: Setting) -> int:
     return int(found.value or 0)
-
-
-def log_cleaner(view: View) -> Iterator[Finding]:
-    """Find brokers whose log cleaner is off: they compact nothing."""
-    for broker, config in sorted(view.cluster.configs.items()):
-        found = config.get(CLEANER)
-        if found and found.value == "false":
-            yield Finding(
-                setting=CLEANER,
-                found=f"false, on broker {broker}",
-                source=found.source,
-                expected="true",
-                why="compacted topics, including Kafka's own, grow until the disk is full",
-                fix=f"set {CLEANER}=true on broker {broker} and restart it",
-            )
 
 
 def kafka_version(view: View) -> Iterator[Finding]:
@@ -264,7 +248,6 @@ CLUSTER_RULES: tuple[Rule, ...] = (
     few_brokers,
     internal_topics,
     offsets_retention,
-    log_cleaner,
     kafka_version,
     producer_settings,
     unknown,
