@@ -81,8 +81,9 @@ def settings_of(own: Declared, used: list["Used"]) -> Settings:
     variables = {name: text for one in used for name, text in one.variables.items()}
     names = ", ".join(one.connection for one in used if one.variables)
     known = own.given()
+    more = {name: text for name, text in variables.items() if name not in known}
     try:
-        return own.load({name: text for name, text in variables.items() if name not in known})
+        return own.load(more or None)
     except UsageError as error:
         if not names:
             raise

@@ -14,9 +14,9 @@ from typing import Any, get_args
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from shardpost.checkout import DOT_ENV
+from shardpost.checkout import DOT_ENV, HOME
 from shardpost.errors import UsageError
-from shardpost.settings.forms import STORE, read_text
+from shardpost.settings.forms import STORE, connection_ids, read_text
 from shardpost.settings.values import Settings
 from shardpost.settings.variables import (
     CLIENT_PREFIX,
@@ -28,7 +28,8 @@ from shardpost.settings.variables import (
     topic_variable,
     unknown_name,
 )
-from shardpost.values.topic_names import TopicName
+from shardpost.values.retry_settings import split_names
+from shardpost.values.topic_names import INPUTS, TopicName
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,10 @@ _EXPECTED = {
 }
 
 
-INSTALLATIONS, SERVERS = PREFIX + "INSTALLATIONS", PREFIX + "BOOTSTRAP_SERVERS"
+INSTALLATIONS = PREFIX + "INSTALLATIONS"
+_HOME, _TABLES, _SERVERS, _FOREIGN = (
+    PREFIX + name for name in ("HOME", "TABLES", "BOOTSTRAP_SERVERS", "FOREIGN_DEAD_LETTERS")
+)
 _DECLARED = re.compile(r"([a-z][a-z0-9-]{0,29})(?:=(\S+))?")
 
 
@@ -149,32 +153,35 @@ class Declared:
             log.warning("installation %s: its tasks will fail: %s", self.name, error)
             return Settings.model_fields[field].default
 
+    def owned(self) -> dict[str, str]:
+        """Return {what one installation alone may have: its variable}."""
+        given = self.given()
+        topics = {given.get(of) or name: of for of, name in _TOPICS.items() if name not in INPUTS}
+        topics |= dict.fromkeys(split_names(given.get(_FOREIGN, "")), _FOREIGN)
+        kafka = given.get(_SERVERS) or connection_ids(self.one("connections"))["kafka"]
+        found = {f"{topic} at {at}": of for topic, of in topics.items() for at in kafka.split(",")}
+        home = given.get(_HOME) or str(HOME)
+        return found | {home: _HOME, given.get(_TABLES) or f"{home}/tables": _TABLES}
+
     def load(self, more: Mapping[str, str] | None = None) -> Settings:
         """Return the settings, read once, or anew with more variables below the environment.
 
         UsageError names all that are wrong, or what another installation has, too.
         """
-        return self.read(more) if more else _of_this_process(self)
-
-    def read(self, more: Mapping[str, str]) -> Settings:
-        """Return the settings, read anew."""
+        if more is None:
+            return _of_this_process(self)
         try:
             settings = load({**more, **self.environ()})
         except UsageError as error:
             raise UsageError(f"{self.file}: {error}" if self.file else str(error)) from None
-        own = settings.owned(self.given().get(SERVERS))
         for other in {*installations()} - {self}:
-            with suppress(UsageError):  # one that does not run is compared once it does
-                theirs = load(other.environ()).owned(other.given().get(SERVERS))
-                if shared := own.keys() & theirs.keys():
-                    what = f"{own[min(shared)]}: {min(shared)}"
-                    break
-        else:
-            return settings
-        raise UsageError(
-            f"installations {self.name} and {other.name} have the same {what}:"
-            f" set another one in {self.file}"
-        )
+            theirs = dict[str, str]()
+            with suppress(UsageError):  # a file that cannot be read
+                theirs = other.owned()
+            if shared := [f"{of}: {name}" for name, of in self.owned().items() if name in theirs]:
+                names = f"{self.name} and {other.name} have the same {', '.join(shared)}"
+                raise UsageError(f"installations {names}: set others in {self.file}")
+        return settings
 
 
 def installations() -> list[Declared]:
@@ -196,10 +203,9 @@ def declared(name: str | None = None) -> Declared:
     found = [one for one in every if name in (None, one.name)]
     if len(found) == 1:
         return found[0]
-    names = ", ".join(one.name for one in every)
     raise UsageError(
-        f"expected one installation of {INSTALLATIONS} ({names}), found {name or 'all'}: to act for"
-        f" one, set {INSTALLATIONS}=NAME=FILE"
+        f"expected one installation of {INSTALLATIONS} ({', '.join(one.name for one in every)}),"
+        f" found {name or 'all'}: to act for one, set {INSTALLATIONS}=NAME=FILE"
     )
 
 
@@ -215,7 +221,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
 
 @cache
 def _of_this_process(own: Declared) -> Settings:
-    return own.read({})
+    return own.load({})
 
 
 def one(field: str, environ: Mapping[str, str] = os.environ) -> Any:

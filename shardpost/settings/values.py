@@ -30,13 +30,7 @@ from shardpost.values.retry_settings import (
     parse_origins,
     split_names,
 )
-from shardpost.values.topic_names import (
-    INPUTS,
-    RETRY_TARGETS,
-    TopicName,
-    check_topic,
-    metrics_name,
-)
+from shardpost.values.topic_names import RETRY_TARGETS, TopicName, check_topic, metrics_name
 from shardpost.wording import share
 
 # {port: what is set if that service is not the embedded one}; Airflow's is always used.
@@ -50,7 +44,6 @@ _NEEDED = {
     "smtp_password": "smtp_user",
     "smtp_tls": "smtp_host",
 }
-_FOREIGN = PREFIX + "FOREIGN_DEAD_LETTERS"
 _PAIRS = {"airflow_password": "airflow_user", "smtp_password": "smtp_user"}
 _WHY = {
     "smtp_user": "the embedded mail sink takes no login",
@@ -335,18 +328,6 @@ class Settings(BaseModel):
     def requestable_dags(self) -> frozenset[str]:
         """The DAGs that may be requested."""
         return split_names(self.askable_dags)
-
-    def owned(self, servers: str | None) -> dict[str, str]:
-        """Return {what one installation alone may have: its setting}, on those Kafka servers.
-
-        Without servers, they are those of the connection, which stands for them.
-        """
-        topics = {topic: topic_variable(name) for name, topic in self.topics.items()}
-        topics |= dict.fromkeys(split_names(self.foreign_dead_letters or ""), _FOREIGN)
-        shared = {self.topics[name] for name in INPUTS}
-        places = (servers or self.connection_ids["kafka"]).split(",")
-        owned = {f"{t} at {at}": of for t, of in topics.items() for at in places if t not in shared}
-        return owned | {str(self.home): PREFIX + "HOME", self.tables_root: PREFIX + "TABLES"}
 
     def dag_id(self, dag: str) -> str:
         """Return what one of our DAGs is called in this installation's Airflow."""
