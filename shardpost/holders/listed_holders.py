@@ -1,4 +1,4 @@
-"""Lists of holders: all, page by page, by a search, by shard; their contacts and positions.
+"""Lists of holders: all, page by page, by a search; their contacts and positions.
 
 They are read from the table share_holders; as of a time, by the rule (model/who_holds.py). Pages
 are for who has no room for 200,000 holders: what is asked for is cut in SQL.
@@ -243,21 +243,6 @@ def _of_shard(opened: OpenedTables, snapshot: Snapshot, shard: int | None) -> st
     own = [c for row in strays if partition_of(c := row["client"], snapshot.shards) == shard]
     literals = ", ".join(map(text_literal, own)) or "NULL"
     return f"(h.shard = {shard} OR (h.shard IS NULL AND h.client IN ({literals})))"
-
-
-_SHARDS = f"""
-SELECT h.shard, count(*) AS clients, CAST(sum(cardinality(h.positions)) AS BIGINT) AS positions,
-  CAST(max(cardinality(h.positions)) AS BIGINT) AS most
-FROM share_holders h WHERE {_HOLDING} GROUP BY h.shard
-"""  # noqa: S608 - constants
-
-
-def by_shard(tables: Tables, snapshot: Snapshot) -> list[dict[str, int]]:
-    """Return {shard, clients, positions, most} of each shard: `most` is what one client holds."""
-    found = rows(tables, _SHARDS, at_snapshot(snapshot, SHARE_HOLDERS))
-    known = {row["shard"]: row for row in found}
-    none = {"clients": 0, "positions": 0, "most": 0}
-    return [known.get(n, {"shard": n, **none}) for n in range(snapshot.shards)]
 
 
 _COUNTS = """

@@ -28,7 +28,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.page.access import EMAILS, POSITIONS, sees
 from shardpost.page.emails import weeks_of_client
 from shardpost.page.record_outcomes import letter_link, record_link, states_of_letters
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, bars_of, chart_of, page_of
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, chart_of, page_of
 from shardpost.page.request import (
     CurrentRequest,
     Instant,
@@ -135,27 +135,6 @@ def _contacts(
 def _at_snapshot(visit: PageRequest, path: str, **query: object) -> str:
     """Return the address of a page of ours, at the snapshot that this page is asked for."""
     return visit.url(path, **query, snapshot=visit.request.query_params.get("snapshot"))
-
-
-@router.get("/shards")
-def shards(visit: CurrentRequest, snapshot: Number = None) -> Response:
-    """Show how the holders are spread over the shards."""
-    at = tables.snapshot(snapshot, visit.installation.settings)
-    found = listed_holders.by_shard(visit.installation.tables, at)
-    rows = [
-        (
-            Link(str(one["shard"]), _at_snapshot(visit, "holders", shard=str(one["shard"]))),
-            *(one[name] for name in ("clients", "positions", "most")),
-        )
-        for one in found
-    ]
-    columns = ("shard", "clients", "positions", "most of one client")
-    bars = {name: [one[name] for one in found] for name in ("clients", "positions")}
-    layout = {"xaxis": {"title": {"text": "shard"}, "tickformat": "d"}}
-    figure = bars_of([one["shard"] for one in found], bars, layout)
-    return visit.answer(
-        "holders_shards.html", found, Listing(columns, rows, NOBODY), snapshot=at, figure=figure
-    )
 
 
 @router.get("/history")

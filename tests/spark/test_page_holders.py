@@ -145,13 +145,8 @@ def test_a_position_has_its_holder_the_reason_and_all_its_records(page: PageClie
     assert "holders/client?client=client1" in shown
 
 
-def test_shards_and_snapshots_add_up(page: PageClient, story: Settings) -> None:
+def test_the_counts_over_time_are_those_of_the_snapshots(page: PageClient, story: Settings) -> None:
     counts = tables.snapshot(settings=story).counts
-    found = page.json("holders/shards")
-    assert sum(one["clients"] for one in found) == counts.holders
-    assert sum(one["positions"] for one in found) == counts.held
-    for one in found:
-        assert len(tables.holders(shard=one["shard"], settings=story)) == one["clients"]
     history = page.json("holders/history")
     assert [one["snapshot"] for one in history] == [1, 2]
     assert history[1]["holders"] == counts.holders
@@ -188,6 +183,5 @@ def test_before_the_first_snapshot_it_says_what_to_do(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with page_client(settings, monkeypatch) as page:
-        for path in ("holders", "holders/shards"):
-            assert "run <code>shardpost compact</code>" in page.get(path, 503)
+        assert "run <code>shardpost compact</code>" in page.get("holders", 503)
         assert "No snapshot yet: <code>shardpost compact</code>" in page.get("holders/history")
