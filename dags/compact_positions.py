@@ -48,8 +48,8 @@ from shardpost.orchestration.tasks import (
     flag_param,
     holders,
     params_of,
-    require_known,
 )
+from shardpost.run_requests.model.requests import require_known
 from shardpost.settings import installations
 from shardpost.values.schedules import longest_pause, next_run
 

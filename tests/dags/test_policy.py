@@ -16,6 +16,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from shardpost.checkout import CHECKOUT
 from shardpost.orchestration.tasks import alert, end_alert, say_that_it_is_tried_again
+from shardpost.run_requests.model.requests import DAG_PARAMS
 
 DAGS = CHECKOUT / "dags"
 HEAVY = {"pyspark", "delta", "deltalake", "confluent_kafka", "pandas", "pyarrow"}
@@ -43,6 +44,10 @@ def test_only_weeks_are_backfilled(dag: DAG) -> None:
     allowed: Any = dag.allowed_run_types
     assert (allowed is None) == (dag.dag_id == "weekly_email")
     assert allowed is None or {*DagRunType} - {*allowed} == {DagRunType.BACKFILL}
+
+
+def test_requests_know_its_params(dag: DAG) -> None:
+    assert {*DAG_PARAMS.get(dag.dag_id, "").split()} == {*dag.params}
 
 
 def test_every_param_has_a_title_and_a_description_and_a_default(dag: DAG) -> None:
