@@ -36,6 +36,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from airflow.sdk import DAG, Context, CronTriggerTimetable
+from shardpost_assets import OwnAssets
 
 from shardpost.commands.positions import compact_command
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
@@ -46,10 +47,9 @@ from shardpost.orchestration.tasks import (
     MEANT,
     NO_BACKFILL,
     flag_param,
-    holders,
     params_of,
+    require_known,
 )
-from shardpost.run_requests.model.requests import require_known
 from shardpost.settings import installations
 from shardpost.values.schedules import longest_pause, next_run
 
@@ -91,7 +91,7 @@ for own in installations():
             task_id="compact",
             job=COMPACT_POSITIONS,
             request=partial(compaction_request, schedule),
-            outlets=[holders(own)],
+            outlets=OwnAssets(own).of_compaction,
             execution_timeout=timedelta(hours=3) + longest_pause(schedule) + HAND_OVER,
             doc_md="The Spark job `compact_positions`: read, fold, commit, publish.",
         )

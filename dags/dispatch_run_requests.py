@@ -27,6 +27,7 @@ from airflow.sdk import (
     task,
 )
 from run_request_watch import RunRequestWatch
+from shardpost_assets import topic_uri
 
 from shardpost.orchestration.connections import task_installation
 from shardpost.orchestration.tasks import DEFAULTS, NO_BACKFILL, task_errors
@@ -53,7 +54,7 @@ def dispatch() -> dict[str, Any]:
 
 for own in installations():
     watcher = AssetWatcher(name=own.id("run_request_watch"), trigger=RunRequestWatch(own.name))
-    requests = Asset(own.id("run_requests"), watchers=[watcher])
+    requests = Asset(own.id("run_requests"), topic_uri(own, "run-requests"), watchers=[watcher])
     with DAG(
         own.id("dispatch_run_requests"),
         description="Run requests → run commands → one run for each key",

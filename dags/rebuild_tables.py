@@ -26,6 +26,7 @@ from typing import Any, cast
 from airflow.sdk import DAG, Context, task
 from airflow.sdk.exceptions import AirflowFailException
 from param_formats import SHARE, TABLES
+from shardpost_assets import OwnAssets
 
 from shardpost.commands.rebuild import start_command
 from shardpost.decisions import SHARDPOST
@@ -38,12 +39,12 @@ from shardpost.orchestration.tasks import (
     NO_BACKFILL,
     Approval,
     params_of,
+    require_known,
     task_errors,
     text_param,
 )
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, RebuildRequest, tables_of
-from shardpost.run_requests.model.requests import require_known
 from shardpost.settings import installations
 from shardpost.wording import parse_share
 
@@ -236,6 +237,7 @@ for own in installations():
             task_id="swap",
             job=REBUILD_TABLES,
             request=swap_request,
+            outlets=OwnAssets(own).of_compaction,
             trigger_rule=ANY,
             doc_md="Adds later records, puts the new tables in use, publishes the holders whose"
             " list changed.",
@@ -244,6 +246,7 @@ for own in installations():
             task_id="rollback",
             job=REBUILD_TABLES,
             request=rollback_request,
+            outlets=OwnAssets(own).of_compaction,
             doc_md="Puts the tables from before the last swap back in use, with later records"
             " added.",
         )

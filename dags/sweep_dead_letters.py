@@ -23,6 +23,7 @@ from typing import Any
 
 from airflow.sdk import DAG, CronTriggerTimetable, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
+from shardpost_assets import OwnAssets
 
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, for_a_person
 from shardpost.orchestration.spark_job import SparkJob
@@ -55,6 +56,7 @@ for own in installations():
         swept: Any = SparkJob(
             task_id="sweep",
             job=SWEEP_DEAD_LETTERS,
+            outlets=[OwnAssets(own).retries, OwnAssets(own).letters],
             execution_timeout=timedelta(hours=1),
             doc_md="The Spark job `sweep_dead_letters`: take in, sweep, append to the table.",
         ).output

@@ -20,9 +20,8 @@ committed before the week ended, or if the week ended too long ago
 backfill is never too late; without `week`, it mails the week of its data interval, or else the last
 week that ended. Any run skips a week that is closed, or whose audience was erased.
 
-If far fewer clients would get a mail than in the week before, or none, nothing is frozen, and the
-run fails until a run with **accept drop** confirms it (a dry run lists who would get a mail, and
-fails too).
+If far fewer clients would get a mail than in the week before, nothing is frozen, and the run fails
+until a run with **accept drop** confirms it (a dry run lists who would get a mail, and fails too).
 It also fails if `SHARDPOST_COUNTRY` differs from the newest snapshot's (**country changed**).
 
 To check first: a **dry run** prints into the logs of `send` who would get what; the page of the
@@ -40,6 +39,7 @@ from airflow.sdk import DAG, Context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from iso_weeks import IsoWeeks
 from param_formats import ISO_WEEK, SHARDS
+from shardpost_assets import OwnAssets
 
 from shardpost.commands.email import email_command
 from shardpost.errors import ShardpostError, UsageError, shown
@@ -51,12 +51,11 @@ from shardpost.orchestration.tasks import (
     DEFAULTS,
     MEANT,
     ON_DEMAND,
-    holders,
     params_of,
+    require_known,
     task_errors,
     text_param,
 )
-from shardpost.run_requests.model.requests import require_known
 from shardpost.settings import installations
 from shardpost.spark.job import document_of
 from shardpost.weekly_email.email_job import (
@@ -236,7 +235,8 @@ for own in installations():
             task_id="freeze",
             job=WEEKLY_EMAIL,
             request=freeze_request,
-            inlets=[holders(own)],
+            inlets=[OwnAssets(own).holders],
+            outlets=[OwnAssets(own).audiences],
             max_active_tis_per_dag=1,
             doc_md="Stores, once for the week, the recipients and their positions.",
         )

@@ -1,14 +1,13 @@
-"""How durations, counts, sizes, shares, ranges and what was expected are written; and JSON."""
+"""How durations, counts, sizes, shares and ranges of numbers are written, and documents as JSON."""
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
-from shardpost.errors import UsageError, shown
+from shardpost.errors import UsageError
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
@@ -57,9 +56,8 @@ def counted(count: int, one: str, more: str | None = None) -> str:
 
 def meant(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Return which of the known words may have been meant, to end a sentence; "" if none."""
-    by_plain = {one.strip().casefold(): one for one in sorted(known)}
-    nearest = get_close_matches(word.strip().casefold(), by_plain, n=1, cutoff=cutoff)
-    return f": did you mean {shown(by_plain[nearest[0]])}?" if nearest else ""
+    nearest = get_close_matches(word, known, n=1, cutoff=cutoff)
+    return f": did you mean {nearest[0]}?" if nearest else ""
 
 
 def ranges_text(numbers: Iterable[int]) -> str:
@@ -100,41 +98,3 @@ def parse_share(text: str) -> float:
         return share(text)
     except ValueError as error:
         raise UsageError(f"{text!r}: {error}") from None
-
-
-_NUMBER = "a whole number"
-# {type of an error of Pydantic: what was expected}; its own text speaks of Python.
-EXPECTED = {
-    "missing": "a value",
-    **dict.fromkeys(("int_parsing", "int_type", "int_from_float", "int_parsing_size"), _NUMBER),
-    "float_parsing": "a number",
-    "finite_number": "a finite number",
-    "greater_than": "a number above {gt:g}",
-    "greater_than_equal": "a number from {ge} on",
-    "less_than_equal": "a number up to {le}",
-    "string_too_short": "at least {min_length}",
-    "string_too_long": "at most {max_length}",
-    "string_pattern_mismatch": "a text",
-    "bool_parsing": "true or false",
-    "literal_error": "one of {expected}",
-    "string_type": "a single value",
-    **dict.fromkeys(("dict_type", "model_type"), "a map of names"),
-}
-
-
-def expected(problem: Mapping[str, Any]) -> str:
-    """Return what was expected, by an error of Pydantic."""
-    wanted = EXPECTED.get(problem["type"])
-    if wanted is None:
-        return str(problem["msg"]).removeprefix("Value error, ")
-    return f"expected {wanted.format(**_bounds(problem.get('ctx', {})))}"
-
-
-def _bounds(given: Mapping[str, Any]) -> dict[str, Any]:
-    bounds = dict(given)
-    for name in bounds.keys() & {"min_length", "max_length"}:
-        bounds[name] = counted(bounds[name], "character")
-    if "expected" in bounds:
-        choices = re.findall(r"'([^']*)'", bounds["expected"])
-        bounds["expected"] = ", ".join(one or "nothing" for one in choices)
-    return bounds

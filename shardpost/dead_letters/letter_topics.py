@@ -48,6 +48,12 @@ class TableProgress:
     unread: list[OffsetRange] = field(default_factory=list)
     transactions: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def end_offsets(self) -> dict[str, dict[str, int]]:
+        """What the table has read, as JSON: {topic: {partition: next offset}}."""
+        ends = self.next_offsets.items()
+        return {to: {str(at[1]): n for at, n in ends if at[0] == to} for to in self.partitions}
+
 
 def read_progress(
     kafka: Kafka, table: DeltaTable | None, counts: Mapping[str, int]

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from shardpost import logs
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.foreign_intake import naming, take_in
-from shardpost.dead_letters.letter_topics import routes_of, writer_of
+from shardpost.dead_letters.letter_topics import current_progress, routes_of, writer_of
 from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome, SelectedLetter
 from shardpost.dead_letters.model.transition_records import Routes, is_of_misplaced, outcome_records
 from shardpost.dead_letters.stored_letters import (
@@ -259,6 +259,7 @@ def sweep_dead_letters(installation: Installation, now: datetime) -> JobResult:
             step("table")
             count = letters_table.catch_up(installation, routes.partitions, _in_tasks)
             log.info("dead_letters: read %d more offsets", count)
+            result["end_offsets"] = current_progress(installation).end_offsets
     return (NEEDS_ATTENTION if for_a_person(result) else DONE), result
 
 

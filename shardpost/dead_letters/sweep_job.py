@@ -200,7 +200,8 @@ def _if_nothing_is_due(installation: Installation, request: str) -> JobResult | 
     if waiting is None:
         return None
     log.info("no dead letter is due, %d are waiting", waiting)
-    return DONE, as_json(Counter({Outcome.WAIT: waiting}), Counter(), (), Intake())
+    counts = as_json(Counter({Outcome.WAIT: waiting}), Counter(), (), Intake())
+    return DONE, counts | {"end_offsets": progress.end_offsets}
 
 
 SWEEP_DEAD_LETTERS = JobSpec(

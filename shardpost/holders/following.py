@@ -30,7 +30,7 @@ class FollowerHeartbeat:
     """A compaction that stays: an id of its own, on which machine, and since when.
 
     `noted_at` is when it last said so. `turns` made a snapshot each: the last of them ended at
-    `turn_at`, and took `seconds`.
+    `turn_at`, and took `seconds`. `published_in`: the snapshot by which it last published holders.
     """
 
     run: str
@@ -41,6 +41,7 @@ class FollowerHeartbeat:
     turns: int = 0
     turn_at: datetime | None = None
     seconds: float | None = None
+    published_in: int | None = None
 
     def is_there(self, now: datetime) -> bool:
         """Tell whether its heartbeat is recent, and it is not known to have ended.

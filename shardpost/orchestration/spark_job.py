@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowException
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.installation import Installation
 from shardpost.orchestration.connections import task_installation
+from shardpost.orchestration.lineage import as_openlineage, note_result
 from shardpost.orchestration.tasks import JobLog, failure, task_errors
 from shardpost.spark.jars import class_archive, packages_zip
 from shardpost.spark.job import BY_DEFAULT, JobSpec, ask_to_stop, document_of, job_folder
@@ -74,7 +75,15 @@ class SparkJob(SparkSubmitOperator):
         self.request_of = request if callable(request) else None
         self.part = part
         self.mails = mails
+        self._outlets: list[Any] = []
+        self.lineage: Any = None  # and the settings, once the job is done
         self._job_log = JobLog()
+
+    def prepare_for_execution(self) -> Any:
+        """Hold back assets: Airflow fails a task where others declare one with another URI."""
+        own: Any = super().prepare_for_execution()
+        own._outlets, own.inlets, own.outlets = own.outlets, [], []
+        return own
 
     @task_errors()
     def execute(self, context: Context) -> Any:
@@ -83,6 +92,12 @@ class SparkJob(SparkSubmitOperator):
             self.request = document_of(self.request_of(context), with_now=False)
         log.info("job %s %s", self.job.name, self.request)
         installation = task_installation(mails=self.mails)
+        result = self._done(installation, context)
+        if lineage := note_result(context, self._outlets, self.job.name, result):
+            self.lineage = lineage, installation.settings
+        return result
+
+    def _done(self, installation: Installation, context: Context) -> Any:
         if done := self.job.result_without_spark(installation, self.request):
             code, result = done
             if code == NEEDS_ATTENTION:
@@ -112,6 +127,10 @@ class SparkJob(SparkSubmitOperator):
             if (found := read_result(folder)) is None:
                 raise AirflowException(f"the job succeeded but wrote no result to {result}")
             return found  # which Airflow stores as XCom
+
+    def get_openlineage_facets_on_complete(self, _: Any) -> Any:
+        """Return the datasets that the job read and wrote: the provider of OpenLineage asks."""
+        return as_openlineage(*self.lineage) if self.lineage else None
 
     def on_kill(self) -> None:
         """Kill spark-submit with its descendants: the JVM, the driver's Python, its workers.

@@ -13,14 +13,14 @@ A task may ask a person: Airflow's own operator, whose questions stand under Req
 import logging
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.providers.standard.exceptions import HITLTimeoutError
 from airflow.providers.standard.operators.hitl import HITLBranchOperator
-from airflow.sdk import Asset, Context, Param
+from airflow.sdk import Context, Param
 from airflow.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
@@ -30,10 +30,9 @@ from airflow.sdk.exceptions import (
 from click import Choice, Command, Parameter
 
 from shardpost.alerts.model.alert import EVENT, NEEDS_A_PERSON, REPORTED, TASK_FAILED, Condition
-from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError
+from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError, UsageError, one_line
 from shardpost.installation import Installation
 from shardpost.orchestration.connections import of_dag, task_installation
-from shardpost.settings import Declared
 from shardpost.topics.model.finding import Severity
 from shardpost.wording import some_of
 
@@ -175,11 +174,6 @@ def _installation_of_callback(context: Context) -> Installation:
         return Installation(own.load())
 
 
-def holders(own: Declared) -> Asset:
-    """Return what compact_positions updates, and weekly_email reads."""
-    return Asset(own.id("share_holders"))
-
-
 # The runs of a DAG whose runs act as of now: a backfill would do the same thing many times. By
 # their names: the SDK does not export Airflow's enum of them.
 NO_BACKFILL: Any = (
@@ -202,6 +196,14 @@ DEFAULTS: dict[str, Any] = {
     "on_failure_callback": alert,
     "on_success_callback": end_alert,
 }
+
+
+def require_known(given: Mapping[str, object] | None, params: Mapping[str, object]) -> None:
+    """Raise UsageError for an unknown param: Airflow would ignore it."""
+    if unknown := sorted((given or {}).keys() - params.keys()):
+        raise UsageError(
+            f"{', '.join(map(one_line, unknown))}: no such param; expected {', '.join(params)}"
+        )
 
 
 def text_param(title: str, description: str, **more: Any) -> Param:

@@ -1,5 +1,6 @@
 """All pages as one router, and error pages."""
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -44,7 +45,7 @@ from shardpost.page.rendering import (
     runbook_html,
 )
 from shardpost.page.request import CurrentRequest, Memory, PageContext
-from shardpost.wording import EXPECTED, expected
+from shardpost.wording import counted
 
 STATIC = FOLDER / "static"
 STATUS = {UsageError: 400, NotFoundError: 404}
@@ -144,15 +145,41 @@ def in_words(status: int, detail: str, path: str) -> str:
     return detail
 
 
+_NUMBER = "a whole number"
+# What is expected of a parameter, by the type of the validator's error.
+EXPECTED = {
+    "missing": "a value",
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float", "int_parsing_size"), _NUMBER),
+    "greater_than_equal": "a number from {ge} on",
+    "less_than_equal": "a number up to {le}",
+    "string_too_short": "at least {min_length}",
+    "string_too_long": "at most {max_length}",
+    "string_pattern_mismatch": "a text",
+    "bool_parsing": "true or false",
+    "literal_error": "one of {expected}",
+}
+
+
 def misunderstanding(problem: Mapping[str, Any]) -> str:
     """Return what was expected of one parameter, and what was found."""
     name, given = problem["loc"][-1], problem["input"]
-    if problem["type"] not in EXPECTED:
-        return f"{name}: {expected(problem)}"
+    wanted = EXPECTED.get(problem["type"])
+    if wanted is None:
+        return f"{name}: {problem['msg'].removeprefix('Value error, ')}"
     # Of one that is missing, the input is all that was sent.
     is_none = given in (None, "") or problem["type"] == "missing"
     found = "none" if is_none else repr(str(given)[:LONGEST_FOUND])
-    return f"{name}: {expected(problem)}, found {found}"
+    return f"{name}: expected {wanted.format(**_bounds(problem.get('ctx', {})))}, found {found}"
+
+
+def _bounds(given: Mapping[str, Any]) -> dict[str, Any]:
+    bounds = dict(given)
+    for name in bounds.keys() & {"min_length", "max_length"}:
+        bounds[name] = counted(bounds[name], "character")
+    if "expected" in bounds:
+        choices = re.findall(r"'([^']*)'", bounds["expected"])
+        bounds["expected"] = ", ".join(one or "nothing" for one in choices)
+    return bounds
 
 
 @asynccontextmanager

@@ -168,7 +168,7 @@ def _swap(request: RebuildRequest, installation: Installation) -> JobResult:
         record(installation, request, rebuild, last.rebuilt_in, again=not done)
         step("publish the difference")
         code, published = publish_and_send(installation, last)
-    return code, _result(tables, rebuild) | done | published
+    return code, _result(tables, rebuild) | done | published | {"view": last.as_json()}
 
 
 def _require(request: RebuildRequest, rebuild: Rebuild, last: Snapshot) -> None:

@@ -54,7 +54,10 @@ def run(request: EmailRequest, installation: Installation) -> JobResult:
         why = why_refused(request, week) if looks_only else None
         refused = {"would_be_refused": why} if why else {}
         if request.mode in (Mode.FREEZE, Mode.LIST_GROUPS):
-            return DONE, week.as_frozen(installation.settings.shards_per_task) | refused
+            done = week.as_frozen(installation.settings.shards_per_task) | refused
+            if request.is_real and week.frozen:
+                done["is_new"] = week.frozen.frozen_at == request.now
+            return DONE, done
         resend = request.resend_policy(installation.settings.on_unknown)
         options = SendOptions(week.context, resend, request.now, time.time())
         if request.mode is Mode.DRY_RUN:
@@ -93,7 +96,9 @@ def why_refused(request: EmailRequest, week: PreparedWeek) -> str | None:
     if week.frozen or request.early or request.accept_drop:
         return None
     counts, tables = dict.fromkeys((RECIPIENTS, WITH_ADDRESS), 0), week.state.installation.tables
-    for batch in holding_clients(tables, week.snapshot, week.as_of):
+    has_earlier = week.state.frozen_before() is not None
+    held = holding_clients(tables, week.snapshot, week.as_of) if has_earlier else ()
+    for batch in held:
         counts[RECIPIENTS] += len(batch)
         counts[WITH_ADDRESS] += len(batch) - batch.column("email").null_count
     try:

@@ -7,16 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset
 from airflow.sdk.api.datamodels._generated import DagRunType
 from airflow.serialization.serialized_objects import DagSerialization
 
 from shardpost.checkout import CHECKOUT
 from shardpost.orchestration.tasks import alert, end_alert, say_that_it_is_tried_again
-from shardpost.run_requests.model.requests import DAG_PARAMS
 
 DAGS = CHECKOUT / "dags"
 HEAVY = {"pyspark", "delta", "deltalake", "confluent_kafka", "pandas", "pyarrow"}
@@ -46,8 +46,13 @@ def test_only_weeks_are_backfilled(dag: DAG) -> None:
     assert allowed is None or {*DagRunType} - {*allowed} == {DagRunType.BACKFILL}
 
 
-def test_requests_know_its_params(dag: DAG) -> None:
-    assert {*DAG_PARAMS.get(dag.dag_id, "").split()} == {*dag.params}
+def test_every_asset_has_a_uri_that_its_provider_accepts(dag: DAG) -> None:
+    condition: Any = getattr(dag.timetable, "asset_condition", None)
+    scheduled = condition.objects if condition else ()
+    of_tasks = [one for task in dag.tasks for one in (*task.inlets, *task.outlets)]
+    for asset in (*scheduled, *of_tasks):
+        assert urlsplit(asset.uri).scheme in {"kafka", "file", "s3"}, asset.name
+        assert asset.uri == Asset(asset.name, asset.uri).normalized_uri
 
 
 def test_every_param_has_a_title_and_a_description_and_a_default(dag: DAG) -> None:
@@ -140,4 +145,4 @@ def test_a_schedule_is_a_setting_and_a_wrong_one_is_named_where_its_dag_is_broke
     assert read_back.timetable.description.startswith(described)
     monkeypatch.setenv(variable, "sometimes")
     [(_, error)] = DagBag(dag_folder=file).import_errors.items()
-    assert f"UsageError: setting {variable}='sometimes' (environment): expected " in error
+    assert f"UsageError: setting {variable}='sometimes': expected " in error

@@ -24,10 +24,12 @@ LONG_AGO = 1_760_000_000_000
 MANY = [position(str(n), f"client{n}", "NASDAQ", timestamp_ms=LONG_AGO) for n in range(12)]
 
 
-def freeze(settings: Settings, week: IsoWeek, **asked: Any) -> None:
+def freeze(settings: Settings, week: IsoWeek, **asked: Any) -> bool:
+    """Freeze a week; return whether it was not frozen before."""
     request = EmailRequest(week, datetime.now(UTC), Mode.FREEZE, **asked)
-    code, _ = weekly_email(request, installed(settings))
+    code, result = weekly_email(request, installed(settings))
     assert code == 0
+    return bool(result["is_new"])
 
 
 def test_nothing_is_published_or_frozen_of_a_result_that_collapses_until_it_is_accepted(
@@ -41,7 +43,7 @@ def test_nothing_is_published_or_frozen_of_a_result_that_collapses_until_it_is_a
     assert snapshots.newest(installed(settings).tables) is None
     stream.compact()
     assert "and snapshot 1 is for 'US'" in mistyped.refused("compact", code=2)
-    freeze(settings, week.previous)
+    assert [freeze(settings, week.previous) for _ in range(2)] == [True, False]
 
     before, shardpost = published(settings), CommandsHere(settings.environ())
     stream.send(closed(str(n), timestamp_ms=LONG_AGO + 1) for n in range(12))

@@ -23,9 +23,11 @@ from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.lost_records import TombstonesLostError
 from shardpost.holders.spark import follower
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.locks.locks import LockedError
+from shardpost.spark.job import JobResult
 from tests.support.committed_snapshot import SHARDS, compact
 from tests.support.ended_process import ended_process
 from tests.support.follower_turns import Turns, always_new, nothing
@@ -70,6 +72,28 @@ def test_where_a_topic_ends_elsewhere_and_has_nothing_one_turn_looks(
     turns.follow(monkeypatch, CompactionRequest())
     # Two of each that a turn follows, whether more comes, and in between three that find no more.
     assert next(looks) == 2 + 3 + 2
+
+
+def test_it_notes_the_snapshot_whose_holders_it_has_published(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = iter((1, 0))
+    noted: list[int | None] = []
+
+    def turn(_: Installation, asked: CompactionRequest) -> JobResult:
+        code, document = compact(kafka, asked)
+        return code, document | {"published": next(published)}
+
+    def note() -> None:
+        there = following.following(installed(kafka.settings).files, datetime.now(UTC))
+        noted.append(there.published_in if there else None)
+
+    monkeypatch.setattr(follower, "NOTED_EVERY", timedelta(0))
+    code, document = Turns(turn, kafka.settings, note, note).follow(
+        monkeypatch, CompactionRequest()
+    )
+    assert (code, noted) == (0, [None, 1])
+    assert document["following"]["published_in"] == 1
 
 
 def failing(error: Exception) -> Callable[[], object]:

@@ -133,6 +133,8 @@ class Follower:
         # Of one that another run commits later, the topics look new: the next turn finds it.
         self._last = snapshots.newest(self._installation.tables)
         own = replace(self._own, noted_at=datetime.now(UTC))
+        if result[1]["published"]:
+            own = replace(own, published_in=result[1]["snapshot"]["snapshot"])
         if is_changed:
             _release()
             if not own.turns:
