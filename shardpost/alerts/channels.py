@@ -6,13 +6,10 @@ A channel that is down, or whose URL Apprise refuses, stops nothing: the others 
 import logging
 import os
 import re
-import socket
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -24,8 +21,8 @@ from urllib.parse import unquote, urlsplit
 from shardpost.alerts.model.alert import Message
 from shardpost.errors import ShardpostError, one_line
 from shardpost.installation import Installation
-from shardpost.locks.locks import exclusive_here
-from shardpost.locks.shared_files import FOLDER, Files, SharedFile
+from shardpost.locks.locks import exclusive
+from shardpost.locks.shared_files import Files, SharedFile
 
 # How long all channels together may take.
 PATIENCE_SECONDS = 30.0
@@ -38,10 +35,9 @@ REFUSED_URL = (
     " https://appriseit.com"
 )
 # The file in SHARDPOST_HOME that has every alert; where the tables are on an object store, to which
-# nothing can be appended, one beside them for each month and home.
+# nothing can be appended, one beside them for each month.
 LOG = "alerts.log"
-STORED_LOG = "alerts-%Y-%m"
-OWN_NAME = "alerts.name"
+STORED_LOG = "alerts-%Y-%m.log"
 
 log = logging.getLogger(__name__)
 
@@ -138,8 +134,8 @@ def append(files: Files, text: str, now: datetime) -> None:
         return None
     if files.tables.is_on_store:
         try:
-            with exclusive_here(files, LOG, "writing an alert", wait=PATIENCE_SECONDS):
-                stored = SharedFile(files, f"{now:{STORED_LOG}}/{_own_name(files)}.log")
+            with exclusive(files, LOG, "writing an alert", wait=PATIENCE_SECONDS):
+                stored = SharedFile(files, f"{now:{STORED_LOG}}")
                 return stored.change(lambda before: (before or "") + lines)
         except (ShardpostError, OSError) as error:
             log.warning("%s is written here, not on the store: %s", files.home / LOG, error)
@@ -155,33 +151,20 @@ def append(files: Files, text: str, now: datetime) -> None:
         log.warning("%s cannot be written: %s", error.filename or LOG, error.strerror)
 
 
-def _own_name(files: Files) -> str:
-    """Return a name of this home: containers may share that of their host, and no home."""
-    own = files.folder() / OWN_NAME
-    if not own.exists():
-        own.write_text(f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}")
-    return own.read_text()
-
-
-# Enough for some hundred alerts; on a store those of so many homes.
+# Enough for some hundred alerts.
 LAST_BYTES = 1 << 18
-MOST_HOMES = 100
 
 
 def last_lines(files: Files, now: datetime) -> list[str]:
-    """Return the last lines of alerts.log in their order; on a store the newest of two months.
+    """Return the last lines of alerts.log in their order; on a store those of two months.
 
-    Each begins with its time. OSError if the file cannot be read, ShardpostError of a store.
+    Each begins with its time, but the first one, which may be cut off. OSError if the file cannot
+    be read, ShardpostError of a store.
     """
     if files.tables.is_on_store:
-        months = {f"{FOLDER}/{at:{STORED_LOG}}" for at in (now - timedelta(days=28), now)}
-        objects = files.tables.objects()
-        names = objects.newest(months, MOST_HOMES, LAST_BYTES)
-        with ThreadPoolExecutor(10) as pool:
-            stored = [*filter(None, pool.map(objects.get, names))]
-        # By their times; the lines of one machine, and of one alert, stay together.
-        texts = "".join(one.content.decode(errors="replace") for one in stored)
-        return sorted(texts.splitlines(), key=lambda line: line.partition(" ")[0])
+        months = dict.fromkeys(f"{at:{STORED_LOG}}" for at in (now - timedelta(days=28), now))
+        texts = (SharedFile(files, name).read() for name in months)
+        return "".join(filter(None, texts))[-LAST_BYTES:].splitlines()
     path = files.home / LOG
     if not path.exists():
         return []

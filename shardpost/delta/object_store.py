@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -122,22 +121,11 @@ class Objects:
 
     def names(self, folder: str = "") -> list[str]:
         """Return the names of all objects below a folder, sorted; a thousand for each request."""
-        return sorted(one["path"] for one in self._listed(folder))
-
-    def newest(self, folders: Iterable[str], most: int, most_bytes: int) -> list[str]:
-        """Return the names of the newest objects, up to a number or to about that many bytes."""
-        found = [one for folder in folders for one in self._listed(folder)]
-        found.sort(key=lambda one: one["last_modified"], reverse=True)
-        before = accumulate((one["size"] for one in found), initial=0)
-        some = zip(found[:most], before, strict=False)
-        return [one["path"] for one, size in some if size < most_bytes]
-
-    def _listed(self, folder: str) -> list[Any]:
         import obstore
 
         with self._errors():
             pages = obstore.list(self._store, folder or None, chunk_size=1000)
-            return [one for page in pages for one in page]
+            return sorted(one["path"] for page in pages for one in page)
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects, a thousand in each request; missing ones are skipped."""

@@ -2,17 +2,19 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 
 import pytest
 
 from shardpost.alerts import channels
-from shardpost.delta.object_store import Objects, StoredObject
 from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.locks import refused_runs
+from shardpost.locks.shared_files import SharedFile
 from shardpost.settings import Settings
 from shardpost.topics.guards import require_stores
 from shardpost.values.topic_names import TopicName
@@ -100,12 +102,9 @@ def test_alerts_of_all_machines_are_on_the_store_and_here_if_the_store_is_down(
 ) -> None:
     for number, machine in enumerate(machines):
         channels.append(installed(machine).files, f"alert {number}\nline", datetime.now(UTC))
-    names = installed(machines[0]).tables.objects().names("_home")
-    assert len(names) == 2  # of one host name, each with its own home
-    assert all(name.startswith("_home/alerts-20") for name in names)
     channels.append(installed(machines[0]).files, "alert 2", datetime.now(UTC))
     logged = channels.last_lines(installed(machines[1]).files, datetime.now(UTC))
-    assert sorted(line[21:] for line in logged) == ["alert 0", "alert 1", "alert 2", "line", "line"]
+    assert [line[21:] for line in logged] == ["alert 0", "line", "alert 1", "line", "alert 2"]
 
     def is_down(*_: object) -> None:
         raise ShardpostError("object store https://store: it does not answer")
@@ -115,25 +114,23 @@ def test_alerts_of_all_machines_are_on_the_store_and_here_if_the_store_is_down(
     assert (machines[1].home / "alerts.log").read_text().endswith("Z the store is down\n")
 
 
-def test_of_many_machines_the_alerts_of_those_that_wrote_last_are_read(
+def test_alerts_of_two_machines_at_once_are_both_kept(
     machines: list[Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, files = datetime.now(UTC), installed(machines[0]).files
-    objects, get = files.tables.objects(), Objects.get
-    asked: list[str] = []
-    for number in range(9, -1, -1):
-        objects.put(f"_home/alerts-{now:%Y-%m}/{number}.log", f"{now:%FT%TZ} {number}\n".encode())
+    now, read, both_read = datetime.now(UTC), SharedFile.read, Barrier(2, timeout=0.5)
 
-    def counted(own: Objects, name: str) -> StoredObject | None:
-        asked.append(name)
-        return get(own, name)
+    def read_at_once(own: SharedFile) -> str | None:
+        found = read(own)
+        with suppress(BrokenBarrierError):  # the other one waits for its turn to read
+            both_read.wait()
+        return found
 
-    monkeypatch.setattr(Objects, "get", counted)
-    monkeypatch.setattr(channels, "MOST_HOMES", 3)
-    assert [line[21:] for line in channels.last_lines(files, now)] == ["0", "1", "2"]
-    monkeypatch.setattr(channels, "LAST_BYTES", 24)
-    assert [line[21:] for line in channels.last_lines(files, now)] == ["0", "1"]
-    assert len(asked) == 5
+    with monkeypatch.context() as patched, ThreadPoolExecutor(2) as pool:
+        patched.setattr(SharedFile, "read", read_at_once)
+        files = [installed(machine).files for machine in machines]
+        [*pool.map(channels.append, files, ["one", "two"], [now, now])]
+    logged = channels.last_lines(files[0], now)
+    assert sorted(line[21:] for line in logged) == ["one", "two"]
 
 
 def test_an_alert_after_a_line_that_was_cut_off_stands_on_a_line_of_its_own(
