@@ -13,7 +13,7 @@ import uuid
 from pathlib import Path
 
 from shardpost.embedded import daemons
-from shardpost.embedded.daemons import Daemon, log_end, state_of, wait_until
+from shardpost.embedded.daemons import Daemon, state_of, wait_until
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.topic_metadata import is_reachable
@@ -212,24 +212,15 @@ def _daemon(settings: Settings, java_command: str) -> Daemon:
 
 
 def _wait(settings: Settings, daemon: Daemon) -> None:
-    try:
-        wait_until(
-            lambda: (
-                daemons.port_accepts(settings.kafka_port)
-                and is_reachable(Installation(settings).kafka, STATE_SECONDS)
-            ),
-            f"Kafka at {settings.bootstrap}",
-            START_SECONDS,
-            [daemon],
-        )
-    except ShardpostError as error:
-        if "UnsupportedVersionException" not in str(error):
-            raise
-        raise ShardpostError(
-            f"Kafka at {settings.bootstrap} cannot read {settings.home / 'kafka' / 'data'}, which a"
-            " newer Kafka has written: set SHARDPOST_HOME to another folder, which starts empty;"
-            f" {log_end(daemon.log, 1)}"
-        ) from None
+    wait_until(
+        lambda: (
+            daemons.port_accepts(settings.kafka_port)
+            and is_reachable(Installation(settings).kafka, STATE_SECONDS)
+        ),
+        f"Kafka at {settings.bootstrap}",
+        START_SECONDS,
+        [daemon],
+    )
 
 
 def _other_port(settings: Settings) -> str | None:

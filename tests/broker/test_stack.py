@@ -185,22 +185,15 @@ def test_a_server_that_is_not_ours_is_neither_started_nor_stopped(
     assert broker.state(kafka)["state"] == "up"
 
 
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [
-        ("UnsupportedVersionException: Can't read version 4", "SHARDPOST_HOME to another folder"),
-        ("java.lang.OutOfMemoryError", "kafka ended while starting"),
-    ],
-)
-def test_a_broker_that_ends_at_once_says_why_and_what_to_do(
-    own: dict[str, str], monkeypatch: pytest.MonkeyPatch, said: str, expected: str
+def test_a_broker_that_ends_at_once_says_why(
+    own: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = load(own)
     java = settings.home / "java"
     (settings.home / "kafka" / "data").mkdir(parents=True)
-    java.write_text(f'#!/bin/sh\necho "{said}"\nexit 1\n')
+    java.write_text("#!/bin/sh\necho java.lang.OutOfMemoryError\nexit 1\n")
     java.chmod(0o755)
     monkeypatch.setattr(broker, "find_java", lambda: str(java))
-    with pytest.raises(ShardpostError, match=expected) as raised:
+    said = "kafka ended while starting; .* java.lang.OutOfMemoryError"
+    with pytest.raises(ShardpostError, match=said):
         broker.start(settings)
-    assert said in str(raised.value)
