@@ -209,9 +209,7 @@ def _state(rows: "Sequence[LagRow]", warning: float) -> str:
 
 def _is_unknown(row: "LagRow") -> bool:
     """Tell whether nobody knows how much of a partition, that is not empty, is unread."""
-    from shardpost.lag.measure import is_note
-
-    return row.records_behind is None and row.end != 0 and not is_note(row.group)
+    return row.records_behind is None and row.end != 0
 
 
 def _cells(row: "LagRow") -> tuple[str, ...]:

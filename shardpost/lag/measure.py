@@ -1,7 +1,8 @@
 """How far every reader is behind, and when it loses data.
 
 Readers are the consumer groups, and ours that keep their offsets in tables: compactions and the
-table of letters. The offsets that a compaction commits to its group are for other tools.
+table of letters. The offsets that a compaction commits to its group are for other tools, and those
+that writers of ours keep in Kafka as bookmarks are nobody's position.
 """
 
 import re
@@ -50,7 +51,7 @@ _NOTES = re.compile(rf"{PUBLISHED}|{OWNER}|{REJECTED}-{_UUID}")
 
 
 def is_note(group: str) -> bool:
-    """Tell whether a group is one of ours whose offsets are bookmarks, not read positions.
+    """Tell whether a group is one of ours whose offsets are bookmarks: nothing reads by them.
 
     Such as share_holders_topic.py and rejected_letters.py name; others may begin like them.
     """
@@ -61,8 +62,8 @@ _OWN_READERS = frozenset({*OWN, INTAKE, DISPATCH})
 
 
 def is_own(group: str) -> bool:
-    """Tell whether a group is Shardpost's own."""
-    return group in _OWN_READERS or is_note(group)
+    """Tell whether a reader is Shardpost's own."""
+    return group in _OWN_READERS
 
 
 def own_positions(
@@ -138,17 +139,18 @@ def measure(
     of_all = {position.partition for position in positions}
     there = {one for one in of_all if one.partition < counts.get(one.topic, 0)}
     partitions, measured = partitions_now(installation.kafka, there, failed), time.monotonic()
-    readers = [position for position in positions if not position.is_note]
     # Where they go on; one that is beyond the end has all before it.
     starts: dict[TopicPartition, set[int]] = {partition: set() for partition in partitions}
-    for position in readers:
+    for position in positions:
         found = partitions.get(position.partition)
         if found is not None and position.committed is not None:
             is_beyond = position.committed > found.high
             starts[position.partition].add(found.low if is_beyond else position.committed)
     partitions = with_unread(installation.kafka, partitions, starts)
     if asks_sizes:
-        partitions = with_sizes(installation.kafka, partitions, readers, now_ms, measured, problems)
+        partitions = with_sizes(
+            installation.kafka, partitions, positions, now_ms, measured, problems
+        )
     by_reason: dict[str, list[str]] = {}
     for partition, reason in sorted(failed.items()):
         by_reason.setdefault(reason, []).append(str(partition))
@@ -182,14 +184,14 @@ def _positions(
             assigned=frozenset(at for at in group.assigned if wanted.has(at.topic)),
         )
         for group in found.groups
-        if group.name not in OWN
+        if group.name not in OWN and not is_note(group.name)
     ]
     expiry = offset_expiry(installation.kafka, others, counts.get(OFFSETS_TOPIC, 0), problems)
     positions = [position for position in own if wanted.has(position.partition.topic)]
     for group in others:
-        expires, is_ours = expiry.get(group.name, {}), is_note(group.name)
+        expires = expiry.get(group.name, {})
         for at, offset in sorted(group.committed.items()):
-            positions.append(Position(group.name, at, offset, expires.get(at), is_note=is_ours))
+            positions.append(Position(group.name, at, offset, expires.get(at)))
         without = sorted(group.assigned - group.committed.keys())
         positions += [Position(group.name, at, None) for at in without]
     return positions, found.others

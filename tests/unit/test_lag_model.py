@@ -19,7 +19,7 @@ from shardpost.holders.rejected_letters import GROUP, group_of
 from shardpost.holders.share_holders_topic import PUBLISH_GROUP
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.groups import find_groups
-from shardpost.lag.measure import is_note, is_own
+from shardpost.lag.measure import is_note
 from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
 from shardpost.lag.model.time_to_loss import LagRow, Position, assess, by_time_to_loss, unknown
 from shardpost.wording import duration_text
@@ -70,17 +70,6 @@ def test_a_record_is_lost_when_its_own_time_and_the_retention_are_over() -> None
     )
 
 
-def test_a_note_is_no_position_and_loses_nothing_but_itself() -> None:
-    for committed in (3, 10, 25):  # as an offset: unread, at a record, beyond the end
-        kept = row(WEEK, stretch(0, 20, (2, 100)), committed=committed, is_note=True)
-        assert (kept.committed, kept.records_behind, kept.seconds_to_loss) == (None, None, None)
-        bookmark = "an offset Shardpost commits as a bookmark; nothing consumes from it"
-        assert kept.reason == bookmark
-    forgotten = row(WEEK, committed=25, is_note=True, expires_ms=NOW + 2 * HOUR)
-    assert forgotten.seconds_to_loss == 2 * 3600
-    assert "it can expire in Kafka in 2 h" in forgotten.reason
-
-
 def test_only_groups_that_we_name_are_notes_of_ours() -> None:
     tables = str(uuid.uuid4())
     assert all(map(is_note, (PUBLISH_GROUP, group_of(tables))))
@@ -88,7 +77,7 @@ def test_only_groups_that_we_name_are_notes_of_ours() -> None:
         *("shardpost-publisher", "shardpost-publish-2", "my-shardpost-publish", GROUP),
         *(f"{GROUP}-", group_of("orders"), group_of(f"{tables}-2"), f"{PUBLISH_GROUP}\n"),
     )
-    assert not any(is_note(name) or is_own(name) for name in others)
+    assert not any(map(is_note, others))
 
 
 def test_a_size_that_nobody_tells_is_not_taken_for_none() -> None:
@@ -394,7 +383,7 @@ ROWS = [
     in_group("later", 100_000, behind=2),
     in_group("asked", end=None, behind=None),
     in_group("shardpost-compaction"),
-    in_group("shardpost-rejected-0b6f9d3e-6a55-4f0c-9a55-2f0f6a1b7c11", behind=None),
+    in_group("shardpost-letters-table"),
     in_group("shardpost-consumer"),  # of somebody who named it like that
     LagRow("begun", "orders", 1, None, 20, None, None, None, "has committed no offset"),
     LagRow("begun", "orders", 2, 10, 20, 7, 60.0, None, "nothing unread can be lost"),
@@ -430,7 +419,7 @@ def test_all_groups_are_listed_on_demand_and_partitions_of_those_that_are_named(
     assert every[-3:] == [
         "WARN shardpost-intake 1 0 0 s 1 h orders[3]: because",
         "OK shardpost-compaction 1 0 0 s",
-        "OK shardpost-rejected-0b6f9d3e-6a55-4f0c-9a55-2f0f6a1b7c11 1 0 0 s",
+        "OK shardpost-letters-table 1 0 0 s",
     ]
     partitions = group_lines(with_partitions=True)[11:]
     assert partitions[0] == "time to loss group partition records time behind reason"

@@ -22,8 +22,7 @@ class Position:
 
     `expires_ms` (since 1970) is when Kafka forgets that offset, as things are; None for never.
     `clear_until`: below that offset an earlier look found no record that was unread at this one.
-    `was_recreated`: the topic is known to have been replaced since it was read. `is_note`: the
-    number is no offset, but what a writer of Shardpost keeps in Kafka in the place of one.
+    `was_recreated`: the topic is known to have been replaced since it was read.
     """
 
     group: str
@@ -32,7 +31,6 @@ class Position:
     expires_ms: int | None = None
     clear_until: int = 0
     was_recreated: bool = False
-    is_note: bool = False
 
 
 @dataclass(frozen=True)
@@ -179,7 +177,6 @@ def _by_compaction(partition: Partition, unread: Unread, now_ms: int) -> Loss | 
     return Loss(found.timestamp + retention.tombstones_ms, kept)
 
 
-NOTE = "an offset Shardpost commits as a bookmark; nothing consumes from it"
 RESET = "its auto.offset.reset decides where it starts"
 
 
@@ -187,8 +184,6 @@ def assess(position: Position, partition: Partition, now_ms: int) -> LagRow:
     """Return how far a reader is behind in a partition as it was found at a time."""
     if position.committed is None:
         return _row(position, partition, None, None, f"has committed no offset: {RESET}")
-    if position.is_note:
-        return _note(position, partition, now_ms)
     unread = partition.unread(position.committed)
     if position.was_recreated:
         was = "the topic was deleted and recreated since then: its former records are lost"
@@ -209,17 +204,6 @@ def unknown(position: Position, why: str) -> LagRow:
     """Return the row of a reader whose partition could not be read."""
     place = (position.group, *position.partition)
     return LagRow(*place, position.committed, None, None, None, None, why)
-
-
-def _note(position: Position, partition: Partition, now_ms: int) -> LagRow:
-    """Return the row of a bookmark: nothing reads by it, and Kafka may forget it."""
-    seconds, reason = None, NOTE
-    if position.expires_ms is not None:
-        seconds = _seconds(position.expires_ms - now_ms)
-        left = f"{_when(seconds)} unless it is written again: offsets.retention.minutes"
-        reason = f"{NOTE}; it can expire in Kafka {left}"
-    place = (position.group, *position.partition)
-    return LagRow(*place, None, partition.high, None, None, seconds, reason)
 
 
 def _already_lost(committed: int, clear_until: int, partition: Partition) -> str | None:
