@@ -298,21 +298,10 @@ def test_a_topic_of_ones_own_may_be_declared_with_one_replica() -> None:
     assert (one.rule, one.expected) == ("replication-factor", "2")
 
 
-def test_kafkas_own_topics_are_looked_at_or_with_what_they_will_be_created() -> None:
+def test_kafkas_own_topics_are_looked_at() -> None:
     found = replace(RIGHT, topics={**RIGHT.topics, "__consumer_offsets": topic(SAFE, 2, (1,))})
     one = only(view(found, POSITIONS))
     assert (one.rule, one.topic) == ("replication-factor", "__consumer_offsets")
-    fresh = brokers(
-        cluster("positions"),
-        offsets_topic_replication_factor="1",
-        transaction_state_log_replication_factor="3",
-        transaction_state_log_min_isr="1",
-    )
-    assert [(one.topic, one.setting) for one in findings(view(fresh, POSITIONS))] == [
-        ("__consumer_offsets", "offsets.topic.replication.factor"),
-        ("__transaction_state", "transaction.state.log.min.isr"),
-    ]
-    assert findings(view(brokers(RIGHT, offsets_topic_replication_factor="1"), POSITIONS)) == []
 
 
 def test_what_brokers_forget_is_found() -> None:

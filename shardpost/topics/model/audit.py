@@ -1,4 +1,4 @@
-"""All rules of the audit; here are those of brokers, internal topics, clients, and replicas now."""
+"""All rules of the audit; here are those of brokers, clients, and replicas now."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -8,13 +8,11 @@ from typing import NamedTuple
 from shardpost.topics.model import topic_rules
 from shardpost.topics.model.cluster import (
     IN_SYNC,
-    INTERNAL,
     REPLICAS,
     WHICH_RELEASE,
     WITHOUT_LOSS,
     FoundTopic,
     Partition,
-    Setting,
     View,
     known_loss,
 )
@@ -30,12 +28,6 @@ NAMED = 8
 # A failed broker is replaced as leader within some ten seconds.
 LEAST_DELIVERY_MS = 30_000
 _DELIVERY = ("delivery.timeout.ms", "message.timeout.ms")
-# With what Kafka creates its own topics: {setting: (topic, least)}.
-_CREATED_WITH = {
-    "offsets.topic.replication.factor": (INTERNAL[0].name, 3),
-    "transaction.state.log.replication.factor": (INTERNAL[1].name, 3),
-    "transaction.state.log.min.isr": (INTERNAL[1].name, 2),
-}
 
 
 def few_brokers(view: View) -> Iterator[Finding]:
@@ -53,42 +45,21 @@ def few_brokers(view: View) -> Iterator[Finding]:
         )
 
 
-def internal_topics(view: View) -> Iterator[Finding]:
-    """Find settings with which Kafka would create its own topics with too few replicas."""
-    why = (
-        "Kafka creates the topic with these settings: if a broker is lost, so are committed "
-        "offsets and transaction states"
-    )
-    for setting, (topic, least) in _CREATED_WITH.items():
-        if not view.has_few_brokers and topic not in view.cluster.topics:
-            found = _too_low(view, setting, least, why=why)
-            yield from (replace(one, topic=topic, expected=str(least)) for one in found)
-
-
 def offsets_retention(view: View) -> Iterator[Finding]:
     """Find committed offsets that expire before a paused group returns."""
     least = max(LEAST_OFFSETS_MINUTES, (view.request_days + 1) * MINUTES_PER_DAY)
-    why = "a group that pauses for longer loses its committed offsets"
-    yield from _too_low(view, OFFSETS_RETENTION, least, why=why)
-
-
-def _too_low(view: View, setting: str, least: int, *, why: str) -> Iterator[Finding]:
-    """Find a setting of brokers of which the lowest value is less than that."""
-    found = [one[setting] for one in view.cluster.configs.values() if setting in one]
-    low = min((one for one in found if one.value), key=_number, default=None)
-    if low and _number(low) < least:
+    of_brokers = (config.get(OFFSETS_RETENTION) for config in view.cluster.configs.values())
+    known = [(int(found.value), found.source) for found in of_brokers if found and found.value]
+    low, source = min(known, default=(least, "default"))
+    if low < least:
         yield Finding(
-            setting=setting,
-            found=str(low.value),
-            source=low.source,
+            setting=OFFSETS_RETENTION,
+            found=str(low),
+            source=source,
             expected=f"{least} or more",
-            why=why,
-            fix=f"set {setting}={least} on all brokers and restart them",
+            why="a group that pauses for longer loses its committed offsets",
+            fix=f"set {OFFSETS_RETENTION}={least} on all brokers and restart them",
         )
-
-
-def _number(found: Setting) -> int:
-    return int(found.value or 0)
 
 
 def kafka_version(view: View) -> Iterator[Finding]:
@@ -246,7 +217,6 @@ TOPIC_RULES: tuple[Rule, ...] = (
 )
 CLUSTER_RULES: tuple[Rule, ...] = (
     few_brokers,
-    internal_topics,
     offsets_retention,
     kafka_version,
     producer_settings,
