@@ -35,7 +35,8 @@ success; the log says what to do.
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from airflow.sdk import DAG, Context, CronTriggerTimetable
+from airflow.sdk import Context, CronTriggerTimetable
+from dag_rules import DagWithDeadline, due_within, set_task_options
 from shardpost_assets import OwnAssets
 
 from shardpost.commands.positions import compact_command
@@ -51,7 +52,7 @@ from shardpost.orchestration.tasks import (
     require_known,
 )
 from shardpost.settings import installations
-from shardpost.values.schedules import longest_pause, next_run
+from shardpost.values.schedules import longest_pause, longest_wait, next_run
 
 # By then the next run is warm, and has taken over.
 HAND_OVER = timedelta(minutes=10)
@@ -75,18 +76,19 @@ for own in installations():
         "Follow until the next run, and compact whenever there are new records.",
         default=follows,
     )
-    with DAG(
+    with DagWithDeadline(
         own.id("compact_positions"),
         description="Topics of positions, clients and exchanges → Delta tables → share-holders",
         schedule=CronTriggerTimetable(schedule, timezone="UTC"),
         catchup=False,
+        deadline=due_within(longest_wait(schedule)),
         allowed_run_types=NO_BACKFILL,
         max_active_runs=2 if follows else 1,  # the next one begins beside the one that follows
         default_args=DEFAULTS,
         params={**PARAMS, "follow": follow},
         tags=own.tags("positions", "spark"),
         doc_md=__doc__,
-    ):
+    ) as made:
         SparkJob(
             task_id="compact",
             job=COMPACT_POSITIONS,
@@ -95,3 +97,4 @@ for own in installations():
             execution_timeout=timedelta(hours=3) + longest_pause(schedule) + HAND_OVER,
             doc_md="The Spark job `compact_positions`: read, fold, commit, publish.",
         )
+    set_task_options(own, made)

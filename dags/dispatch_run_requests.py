@@ -19,13 +19,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.sdk import (
-    DAG,
     Asset,
     AssetOrTimeSchedule,
     AssetWatcher,
     CronTriggerTimetable,
     task,
 )
+from dag_rules import DagWithDeadline, due_within, set_task_options
 from run_request_watch import RunRequestWatch
 from shardpost_assets import topic_uri
 
@@ -34,6 +34,9 @@ from shardpost.orchestration.tasks import DEFAULTS, NO_BACKFILL, task_errors
 from shardpost.settings import installations
 
 log = logging.getLogger(__name__)
+
+
+WITHIN = timedelta(minutes=30)
 
 
 @task(
@@ -55,17 +58,19 @@ def dispatch() -> dict[str, Any]:
 for own in installations():
     watcher = AssetWatcher(name=own.id("run_request_watch"), trigger=RunRequestWatch(own.name))
     requests = Asset(own.id("run_requests"), topic_uri(own, "run-requests"), watchers=[watcher])
-    with DAG(
+    with DagWithDeadline(
         own.id("dispatch_run_requests"),
         description="Run requests → run commands → one run for each key",
         schedule=AssetOrTimeSchedule(
             timetable=CronTriggerTimetable("*/5 * * * *", timezone="UTC"), assets=[requests]
         ),
         catchup=False,
+        deadline=due_within(WITHIN),
         allowed_run_types=NO_BACKFILL,
         max_active_runs=1,
         default_args=DEFAULTS | {"retry_delay": timedelta(seconds=10)},  # a person may be waiting
         tags=own.tags("run requests"),
         doc_md=__doc__,
-    ):
+    ) as made:
         dispatch()
+    set_task_options(own, made)

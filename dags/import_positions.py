@@ -24,6 +24,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Context, task
 from airflow.sdk.exceptions import AirflowFailException
+from dag_rules import set_task_options
 
 from shardpost.commands.positions import import_command
 from shardpost.errors import UsageError
@@ -91,7 +92,7 @@ for own in installations():
         params=PARAMS,
         tags=own.tags("positions", "spark"),
         doc_md=__doc__,
-    ):
+    ) as made:
         imported: Any = SparkJob(
             task_id="import",
             job=IMPORT_POSITIONS,
@@ -100,3 +101,4 @@ for own in installations():
             doc_md="The Spark job `import_positions`: read, compare, write.",
         ).output
         report(imported)
+    set_task_options(own, made)

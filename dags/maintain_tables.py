@@ -23,6 +23,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.sdk import DAG, CronTriggerTimetable, get_current_context, task
+from dag_rules import set_task_options
 
 from shardpost.commands.tables import maintain_command
 from shardpost.orchestration.connections import task_installation
@@ -69,5 +70,6 @@ for own in installations():
         params=params_of(maintain_command, ["dry_run"]),
         tags=own.tags("tables"),
         doc_md=__doc__,
-    ):
+    ) as made:
         maintain()
+    set_task_options(own, made)

@@ -25,6 +25,7 @@ from typing import Any, cast
 
 from airflow.sdk import DAG, Context, task
 from airflow.sdk.exceptions import AirflowFailException
+from dag_rules import set_task_options
 from param_formats import SHARE, TABLES
 from shardpost_assets import OwnAssets
 
@@ -213,7 +214,7 @@ for own in installations():
         params=PARAMS,
         tags=own.tags("tables", "approval", "spark"),
         doc_md=__doc__,
-    ):
+    ) as made:
         chosen = choose()
         built = SparkJob(
             task_id="build",
@@ -255,3 +256,4 @@ for own in installations():
         check(found) >> [approval, swap]
         approval >> [swap, dropped]
         [swap, dropped, rollback, given_up] >> report()
+    set_task_options(own, made)

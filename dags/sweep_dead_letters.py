@@ -21,17 +21,28 @@ act on parked ones. See `docs/dead-letters.md`.
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, CronTriggerTimetable, get_current_context, task
+from airflow.sdk import CronTriggerTimetable, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
+from dag_rules import DagWithDeadline, due_within, set_task_options
 from shardpost_assets import OwnAssets
 
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, for_a_person
 from shardpost.orchestration.spark_job import SparkJob
-from shardpost.orchestration.tasks import DEFAULTS, NO_BACKFILL, alert_of_attention, task_errors
+from shardpost.orchestration.tasks import (
+    DEFAULTS,
+    NO_BACKFILL,
+    alert_of_attention,
+    end_alert,
+    task_errors,
+)
 from shardpost.settings import installations
+from shardpost.values.schedules import longest_wait
 
 
-@task(doc_md="Alerts, once, if something needs a person; skipped if all is well.")
+@task(
+    on_skipped_callback=end_alert,  # else the last task of a run that ends well has none
+    doc_md="Alerts, once, if something needs a person; skipped if all is well.",
+)
 @task_errors()
 def report(result: dict[str, Any]) -> None:
     """Log and alert what needs a person."""
@@ -42,17 +53,19 @@ def report(result: dict[str, Any]) -> None:
 
 
 for own in installations():
-    with DAG(
+    schedule = own.one("sweep_schedule")
+    with DagWithDeadline(
         own.id("sweep_dead_letters"),
         description="dead-letters → retries and parking-lot, with backoff; the table dead_letters",
-        schedule=CronTriggerTimetable(own.one("sweep_schedule"), timezone="UTC"),
+        schedule=CronTriggerTimetable(schedule, timezone="UTC"),
         catchup=False,
+        deadline=due_within(longest_wait(schedule)),
         allowed_run_types=NO_BACKFILL,
         max_active_runs=1,
         default_args=DEFAULTS,
         tags=own.tags("dead letters", "spark"),
         doc_md=__doc__,
-    ):
+    ) as made:
         swept: Any = SparkJob(
             task_id="sweep",
             job=SWEEP_DEAD_LETTERS,
@@ -61,3 +74,4 @@ for own in installations():
             doc_md="The Spark job `sweep_dead_letters`: take in, sweep, append to the table.",
         ).output
         report(swept)
+    set_task_options(own, made)

@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.sdk import DAG, CronTriggerTimetable, task
+from dag_rules import Heartbeat, set_task_options
 
 from shardpost.orchestration.connections import task_installation
 from shardpost.orchestration.tasks import DEFAULTS, NO_BACKFILL, task_errors
@@ -61,5 +62,12 @@ for own in installations():
         default_args=DEFAULTS,
         tags=own.tags("kafka"),
         doc_md=__doc__,
-    ):
-        watch()
+    ) as made:
+        watched = watch()
+        if own.one("heartbeat_url"):
+            watched >> Heartbeat(
+                task_id="heartbeat",
+                retries=0,  # the next run is not to wait for it
+                doc_md="Requests `SHARDPOST_HEARTBEAT_URL`, by way of the triggerer.",
+            )
+    set_task_options(own, made)

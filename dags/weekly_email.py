@@ -35,8 +35,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Context, task
+from airflow.sdk import Context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from dag_rules import DagWithDeadline, due_within, set_task_options
 from iso_weeks import IsoWeeks
 from param_formats import ISO_WEEK, SHARDS
 from shardpost_assets import OwnAssets
@@ -213,17 +214,18 @@ def what_to_do(week: str, unknown: list[str]) -> str:
 
 
 for own in installations():
-    with DAG(
+    with DagWithDeadline(
         own.id("weekly_email"),
         description="One e-mail per client and ISO week: its US positions as of the week's end",
         schedule=IsoWeeks(own.one("weekly_send"), own.name),
         catchup=False,
+        deadline=due_within(SEND_TIME),
         max_active_runs=1,
         default_args=DEFAULTS,
         params=PARAMS,
         tags=own.tags("e-mail", "spark"),
         doc_md=__doc__,
-    ):
+    ) as made:
         wait = SnapshotWait(
             task_id="wait",
             request=freeze_request,
@@ -253,3 +255,4 @@ for own in installations():
         )
         sent: Any = send.expand_kwargs(groups(frozen)).output
         report(frozen, sent)
+    set_task_options(own, made)

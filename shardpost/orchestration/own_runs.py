@@ -12,24 +12,18 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import GetDag, GetDagRun, TriggerDagRun
 
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, single_line
 from shardpost.run_requests.airflow_api import (
     BAD_REQUEST,
     ENDED,
+    MAX_REASON_CHARACTERS,
     NOT_FOUND,
+    REJECTED,
+    SERVER_ERROR,
     UNPROCESSABLE,
     AirflowUnreachableError,
-    rejected,
 )
 from shardpost.run_requests.model.commands import AirflowRun
-
-
-class RefusedByApiError(ShardpostError):
-    """The task API answered with an error of the 4xx range."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(f"Airflow's task API: {status} {text}")
-        self.status, self.text = status, text
 
 
 class OwnRuns:
@@ -37,12 +31,9 @@ class OwnRuns:
 
     def run(self, dag: str, run_id: str) -> AirflowRun | None:
         """Return a run; None if Airflow has no run with that id."""
-        try:
-            found = _answer(GetDagRun(dag_id=dag, run_id=run_id))
-        except RefusedByApiError as error:
-            if error.status == NOT_FOUND:
-                return None
-            raise
+        found, status = _ask(GetDagRun(dag_id=dag, run_id=run_id), NOT_FOUND)
+        if status:
+            return None
         ended_at = found.end_date or found.start_date or found.run_after
         return AirflowRun(found.state, ended_at if found.state in ENDED else None)
 
@@ -51,33 +42,28 @@ class OwnRuns:
 
         Return why Airflow rejects it; None where it accepted it, now or before.
         """
+        found, status = _ask(GetDag(dag_id=dag), NOT_FOUND)
+        if status:
+            return f"Airflow has no DAG {dag}"
+        if found.is_paused:
+            return f"DAG {dag} is paused in Airflow"
         form = TriggerDagRun(dag_id=dag, run_id=run_id, conf=conf, note=note)
-        is_known = False
-        try:
-            is_paused = _answer(GetDag(dag_id=dag)).is_paused
-            is_known = True
-            if is_paused:
-                return f"DAG {dag} is paused in Airflow"
-            _answer(form)  # also where there is a run of that id
-        except RefusedByApiError as error:
-            if error.status == NOT_FOUND:
-                gone = f"DAG {dag} is stale in Airflow: no file defines it any more"
-                return gone if is_known else f"Airflow has no DAG {dag}"
-            if error.status in (BAD_REQUEST, UNPROCESSABLE):
-                return rejected(error.text)
-            raise
-        except OverflowError as error:  # an integer of more than 64 bits
-            return rejected(str(error))
-        return None
+        found, status = _ask(form, BAD_REQUEST, NOT_FOUND, UNPROCESSABLE)
+        if status == NOT_FOUND:
+            return f"DAG {dag} is stale in Airflow: no file defines it any more"
+        return f"{REJECTED}{single_line(found, MAX_REASON_CHARACTERS)}" if status else None
 
 
-def _answer(message: Any) -> Any:
-    """Return the answer to a message; AirflowUnreachableError for none, RefusedByApiError for 4xx.
+def _ask(message: Any, *expected: int) -> tuple[Any, int | None]:
+    """Return (the answer, None), or the text and status of an expected error.
 
-    In a trial run (`airflow dags test`) the answer to a request is raised as it is.
+    ShardpostError for another one, AirflowUnreachableError for no answer. In a trial run (`airflow
+    dags test`) an error is raised as it is.
     """
     try:
-        return task_runner.SUPERVISOR_COMMS.send(message)
+        return task_runner.SUPERVISOR_COMMS.send(message), None
+    except OverflowError as error:  # an integer of more than 64 bits
+        return str(error), UNPROCESSABLE
     except AirflowRuntimeError as error:
         detail = error.error.detail or {}
         status, body = detail.get("status_code"), detail.get("detail") or detail
@@ -85,6 +71,8 @@ def _answer(message: Any) -> Any:
         status, body = error.response.status_code, error.response.json()
     inner = body.get("detail", body)
     text = inner.get("message", inner) if isinstance(inner, dict) else inner
-    if status is None or status >= 500:
+    if status is None or status >= SERVER_ERROR:
         raise AirflowUnreachableError(f"Airflow's task API does not answer ({status}: {text})")
-    raise RefusedByApiError(status, " ".join(str(text).split()))
+    if status not in expected:
+        raise ShardpostError(f"Airflow's task API: {status} {text}")
+    return str(text), status

@@ -29,7 +29,14 @@ from airflow.sdk.exceptions import (
 )
 from click import Choice, Command, Parameter
 
-from shardpost.alerts.model.alert import EVENT, NEEDS_A_PERSON, REPORTED, TASK_FAILED, Condition
+from shardpost.alerts.model.alert import (
+    DEADLINE_MISSED,
+    EVENT,
+    NEEDS_A_PERSON,
+    REPORTED,
+    TASK_FAILED,
+    Condition,
+)
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError, UsageError, one_line
 from shardpost.installation import Installation
 from shardpost.orchestration.connections import of_dag, task_installation
@@ -103,13 +110,17 @@ def alert(context: Context) -> None:
     if is_refused and is_manual:
         subject, source = f"{subject} {task.run_id}", EVENT
     meaning = "the work of that run is not done"
-    _report(context, Condition(TASK_FAILED, subject, Severity.RISK, line, meaning, source), line)
+    found = Condition(TASK_FAILED, subject, Severity.RISK, line, meaning, source)
+    alert_people(task.dag_id, found, line)
     close_groups(MOST_OPEN)
     log.error("failed: %s", why)
 
 
 def end_alert(context: Context) -> None:
-    """End the alert about a task, and those about mapped ones before it in its run; never fails."""
+    """End the alert about a task, and those about mapped ones before it in its run; never fails.
+
+    The last task of a run ends the one about a late run of its DAG, too.
+    """
     from shardpost.alerts.notifier import resolve
 
     own, run, task = _task_subject(context), context["ti"], context["task"]
@@ -117,11 +128,13 @@ def end_alert(context: Context) -> None:
     mapped = tuple(f"{run.dag_id} {run.run_id} {one} (" for one in before)
 
     def is_over(one: Condition) -> bool:
+        if (one.rule, one.subject) == (DEADLINE_MISSED, run.dag_id):
+            return not task.downstream_task_ids
         is_task = (one.rule, one.source) == (TASK_FAILED, REPORTED)
         return is_task and (one.subject == own or one.text.startswith(mapped))
 
     try:
-        resolve(_installation_of_callback(context), is_over, datetime.now(UTC))
+        resolve(_installation_of_callback(run.dag_id), is_over, datetime.now(UTC))
     except ShardpostError as error:
         log.warning("cannot report whether an alert about this task is over: %s", error)
 
@@ -142,7 +155,8 @@ def alert_of_attention(context: Context, lines: Sequence[str]) -> None:
     what, meaning = some_of(lines, MOST_NAMED, "; "), "the result of this run needs a person"
     subject = f"{task.dag_id} {task.run_id} {task.task_id}"
     line = f"{task.dag_id} {task.run_id} needs attention: {what}"
-    _report(context, Condition(NEEDS_A_PERSON, subject, Severity.RISK, what, meaning, EVENT), line)
+    found = Condition(NEEDS_A_PERSON, subject, Severity.RISK, what, meaning, EVENT)
+    alert_people(task.dag_id, found, line)
 
 
 def _why(context: Context) -> str:
@@ -157,16 +171,16 @@ def _why(context: Context) -> str:
             return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def _report(context: Context, condition: Condition, line: str) -> None:
+def alert_people(dag_id: str, condition: Condition, line: str) -> None:
     """Alert people through the channels; alerts.log gets the line each time."""
     from shardpost.alerts.notifier import report
 
-    report(_installation_of_callback(context), condition, datetime.now(UTC), line)
+    report(_installation_of_callback(dag_id), condition, datetime.now(UTC), line)
 
 
-def _installation_of_callback(context: Context) -> Installation:
+def _installation_of_callback(dag_id: str) -> Installation:
     """Return the installation of a task; without connections where these are what is wrong."""
-    own = of_dag(context["ti"].dag_id)
+    own = of_dag(dag_id)
     try:
         return task_installation(own)
     except Exception:

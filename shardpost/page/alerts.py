@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 
 from shardpost.alerts.channels import channels, last_lines
 from shardpost.alerts.model.alert import (
+    DEADLINE_MISSED,
     EVENT,
     TASK_FAILED,
     Condition,
@@ -151,7 +152,7 @@ def place_of(condition: Condition, visit: PageRequest) -> Link:
     if condition.rule in PLACES:
         title, path, query = PLACES[condition.rule]
         return Link(title, visit.url(path, **query(condition.subject)))
-    if condition.rule in (TASK_FAILED, "run-refused"):
+    if condition.rule in (TASK_FAILED, DEADLINE_MISSED, "run-refused"):
         dag = condition.subject.partition(" ")[0].removeprefix(visit.own.id(""))
         return Link("DAG", visit.dag_url(dag))
     if condition.source == "kafka":

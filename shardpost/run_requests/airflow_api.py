@@ -24,6 +24,7 @@ ENDED = ("success", "failed")
 BAD_REQUEST, NOT_FOUND, CONFLICT, UNPROCESSABLE = 400, 404, 409, 422
 SERVER_ERROR, ATTEMPTS = 500, 3
 MAX_REASON_CHARACTERS = 200  # of Airflow's answer
+REJECTED = "Airflow rejects the run: "
 MAX_NOTE_CHARACTERS = 1000  # of Airflow
 
 
@@ -89,7 +90,7 @@ class AirflowApi:
         form = {"dag_run_id": run_id, "logical_date": None, "conf": conf, "note": note}
         response = self._retried("POST", f"{path}/dagRuns", form)
         if response.status_code in (BAD_REQUEST, NOT_FOUND, UNPROCESSABLE):
-            return rejected(str(_detail(response) or response.text))
+            return f"{REJECTED}{_shown(response)}"
         if response.status_code != CONFLICT:
             with _answer(response):
                 pass
@@ -208,17 +209,8 @@ def _detail(response: httpx.Response) -> Any:
 
 
 def _shown(response: httpx.Response) -> str:
-    return _short(str(_detail(response) or response.text))
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split())
+    text = " ".join(str(_detail(response) or response.text).split())
     return text if len(text) <= MAX_REASON_CHARACTERS else f"{text[:MAX_REASON_CHARACTERS]}…"
-
-
-def rejected(why: str) -> str:
-    """Return why a request is refused that Airflow rejects."""
-    return f"Airflow rejects the run: {_short(why)}"
 
 
 def _unreachable(address: str, error: Exception) -> AirflowUnreachableError:

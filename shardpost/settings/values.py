@@ -202,6 +202,9 @@ class Settings(BaseModel):
     watch_schedule: forms.Cron = schedules.WATCH
     maintain_schedule: forms.Cron = schedules.MAINTAIN
 
+    task_options: str | None = None
+    heartbeat_url: forms.Url | None = Field(None, repr=False)
+
     askable_dags: forms.DagIds = "compact_positions,weekly_email,sweep_dead_letters"
     request_days: forms.Days = 6
 

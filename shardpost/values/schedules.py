@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
+from functools import cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 COMPACT, SWEEP = "*/15 * * * *", "*/5 * * * *"
@@ -107,8 +108,11 @@ def next_run(expression: str, after: datetime) -> datetime:
     return found
 
 
+@cache
 def longest_pause(expression: str) -> timedelta:
     """Return the longest time between two runs of some weeks."""
+    if expression in (COMPACT, SWEEP):  # each parse of a DAG asks, and the library is slow
+        return timedelta(minutes=15 if expression == COMPACT else 5)
     from croniter import croniter
 
     times = croniter(expression, _SOME_TIME)

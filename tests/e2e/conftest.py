@@ -1,5 +1,6 @@
 """A whole stack of its own: broker, sink and Airflow, driven by its command line alone."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,10 @@ DEADLINE_SECONDS = 300
 # By default all files are parsed twice a minute. Airflow waits for events of an asset from the
 # second time on.
 SELDOM_PARSED = "[dag_processor]\nmin_file_process_interval = 90\n"
+TASK_OPTIONS = {
+    "watch_kafka": {"queue": "watching", "priority_weight": 7},
+    "watch_kafka.heartbeat": {"pool": "beats"},  # which is not there yet
+}
 SERVER_ERROR, CONFLICT, TRIES = 500, 409, 4
 
 
@@ -53,7 +58,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     home = tmp_path_factory.mktemp("stack")
     passed = (datetime.now(UTC) - timedelta(minutes=5)).minute
     hourly = dict.fromkeys(("compact_schedule", "sweep_schedule"), f"{passed} * * * *")
-    command = CommandLine(environ(home=home, partitions=up_to(4, 2), **hourly, **free))
+    rules = {
+        "heartbeat_url": f"http://127.0.0.1:{daemons.choose_port()}/beat",
+        "task_options": json.dumps(TASK_OPTIONS),
+    }
+    command = CommandLine(environ(home=home, partitions=up_to(4, 2), **hourly, **rules, **free))
     (command.settings.folder("airflow") / "airflow.cfg").write_text(SELDOM_PARSED)
     try:
         command("up")

@@ -12,7 +12,13 @@ import promql_parser
 import pytest
 import yaml
 
-from shardpost.alerts.model.alert import CHANNEL_DOWN, NEEDS_A_PERSON, REQUESTS_LOST, TASK_FAILED
+from shardpost.alerts.model.alert import (
+    CHANNEL_DOWN,
+    DEADLINE_MISSED,
+    NEEDS_A_PERSON,
+    REQUESTS_LOST,
+    TASK_FAILED,
+)
 from shardpost.alerts.model.metrics import METRICS, PREFIX
 from shardpost.checkout import CHECKOUT
 from shardpost.maintenance.stored_tables import TABLES
@@ -100,7 +106,7 @@ def test_every_rule_has_its_page_and_no_page_is_of_none() -> None:
     page = (DOCS / "runbook.md").read_text()
     written = re.findall(r"^### (\S+)$", page, re.MULTILINE)
     declared = [one.name for one in vars(conditions).values() if isinstance(one, conditions.Rule)]
-    others = (CHANNEL_DOWN, TASK_FAILED, NEEDS_A_PERSON, REQUESTS_LOST)
+    others = (CHANNEL_DOWN, DEADLINE_MISSED, TASK_FAILED, NEEDS_A_PERSON, REQUESTS_LOST)
     assert sorted(written) == sorted([*declared, *rules_of_the_audit(), *others])
 
 

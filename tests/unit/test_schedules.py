@@ -88,6 +88,8 @@ def test_a_later_send_is_no_late_one() -> None:
 
 def test_the_longest_pause_of_a_schedule_is_that_of_a_weekend() -> None:
     assert longest_pause("*/15 * * * *") == timedelta(minutes=15)
+    assert longest_pause("0/15 * * * *") == longest_pause("*/15 * * * *")
+    assert longest_pause("0-59/5 * * * *") == longest_pause("*/5 * * * *") == timedelta(minutes=5)
     assert longest_pause("0 6,18 * * MON-FRI") == timedelta(days=2, hours=12)
 
 

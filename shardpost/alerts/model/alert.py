@@ -19,6 +19,7 @@ from shardpost.topics.model.finding import Severity
 
 CHANNEL_DOWN = "alert-channel-down"
 TASK_FAILED = "task-failed"
+DEADLINE_MISSED = "deadline-missed"
 NEEDS_A_PERSON = "needs-attention"
 REQUESTS_LOST = "requests-lost"
 # Sources that no look measures: conditions that others report, until they report their end; and
