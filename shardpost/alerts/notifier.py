@@ -225,8 +225,9 @@ def silence(installation: Installation, name: str, wanted: Silence, now: datetim
         known = history.list_firing(installation.tables)
         found = [one for one in known if one.condition.name == name]
         if not found:
-            names = ", ".join(one.condition.name for one in known) or "nothing"
-            raise UsageError(f"{one_line(name)} is not firing: expected one of {names}")
+            names = ", ".join(one.condition.name for one in known)
+            said = f"expected one of {names}" if names else "nothing is"
+            raise UsageError(f"{one_line(name)} is not firing: {said}")
         silenced = [one.silenced(wanted) for one in found]
         history.store_firing(installation.tables, found, silenced, now)
     kind = Kind.SILENCED if wanted.until > now else Kind.UNSILENCED

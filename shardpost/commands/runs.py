@@ -37,7 +37,7 @@ def runs_command() -> None:
 
 @runs_command.command("request")
 @click.argument("key", type=KEY)
-@click.option("--dag", required=True, metavar="DAG", help="DAG to run.")
+@click.option("--dag", required=True, metavar="DAG", help="DAG to run, such as weekly_email.")
 @click.option(
     "--conf", "text", default="{}", metavar="JSON", help="Params of the run, as a JSON object."
 )

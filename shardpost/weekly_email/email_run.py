@@ -92,7 +92,10 @@ def why_skip(installation: Installation, request: EmailRequest, state: WeekState
 
 
 def why_refused(request: EmailRequest, week: PreparedWeek) -> str | None:
-    """Return why freezing this week's audience would be refused now, or None."""
+    """Return why freezing this week's audience would be refused now, or None.
+
+    UsageError for a week that ended before the first snapshot, if nobody held then.
+    """
     if week.frozen or request.early or request.accept_drop:
         return None
     counts, tables = dict.fromkeys((RECIPIENTS, WITH_ADDRESS), 0), week.state.installation.tables
@@ -112,6 +115,9 @@ def prepare(installation: Installation, request: EmailRequest, state: WeekState)
     """Return the week with its audience, which this run freezes if requested."""
     if not request.is_real:
         return preview_week(installation, request, state)
+    commits = snapshots.committed_times(installation.tables).values()
+    if commits and min(commits) >= request.week.end:  # perhaps mistyped: before it counts as begun
+        why_refused(request, preview_week(installation, request, state))
     week = prepare_week(installation, request, state)
     if request.early or week.frozen:
         return week

@@ -92,6 +92,14 @@ def test_a_run_that_looks_says_for_which_drop_the_freeze_would_be_refused(at: Se
     assert "would_be_refused" not in run(accepted, installed(at))[1]
 
 
+def test_a_mistyped_week_of_years_ago_is_refused_and_does_not_count_as_begun(at: Settings) -> None:
+    hold(at, ["client1"], {}, NOW)
+    of = replace(request(), week=OLD)
+    with pytest.raises(UsageError, match="week 2020-W47: no client held stock"):
+        prepare(installed(at), of, WeekState(installed(at), OLD))
+    assert week_state.list_marks(installed(at).tables) == []
+
+
 def test_the_jobs_of_one_early_run_are_as_of_one_instant(at: Settings) -> None:
     now = EARLY + timedelta(minutes=2)
     look(at, EARLY)
