@@ -6,6 +6,7 @@ Airflow imports this file as the module `shardpost_assets`, for DAGs and its tri
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,9 @@ def topic_uri(own: Declared, name: TopicName) -> str:
 
     Connections cannot be asked for while DAGs are parsed.
     """
-    known, servers = own.given(), connection_ids(_setting(own, "connections"))["kafka"]
+    known, servers = dict[str, str](), connection_ids(_setting(own, "connections"))["kafka"]
+    with suppress(UsageError):  # a file that cannot be read, which fails its tasks
+        known = own.given()
     if BOOTSTRAP in known:
         local = f"127.0.0.1:{_setting(own, 'kafka_port')}"
         servers = _setting(own, "bootstrap_servers") or local

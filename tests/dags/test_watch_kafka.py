@@ -80,7 +80,7 @@ def looks(app: Any, names: dict[str, Any], tmp_path: Path, monkeypatch: pytest.M
     command.write_text(f"#!/bin/sh\necho $* >> {calls}\nprintf '{family}'\n")
     command.chmod(0o755)
     monkeypatch.setitem(names, "COMMAND", (str(command), "metrics"))
-    monkeypatch.setattr(app.state, "measured", names["_Measured"](Declared()))
+    monkeypatch.setitem(app.state._state, "measured", names["_Measured"](Declared()))
     return calls
 
 
@@ -136,7 +136,7 @@ def test_what_cannot_be_measured_ends_no_server(
     loading._of_this_process.cache_clear()
     for script, why in (("kill -SEGV $$", "it ended with -11"), ("echo no >&2; exit 1", "no")):
         looks.with_name("shardpost").write_text(f"#!/bin/sh\n{script}\n")
-        monkeypatch.setattr(app.state, "measured", names["_Measured"](Declared()))
+        monkeypatch.setitem(app.state._state, "measured", names["_Measured"](Declared()))
         answer = get(client, "Bearer a-token")
         assert answer.status_code == 503
         assert answer.json()["detail"] == f"`shardpost metrics`: {why}"
