@@ -1,6 +1,5 @@
 """All pages as one router, and error pages."""
 
-import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -45,7 +44,6 @@ from shardpost.page.rendering import (
     runbook_html,
 )
 from shardpost.page.request import CurrentRequest, Memory, PageContext
-from shardpost.wording import counted
 
 STATIC = FOLDER / "static"
 STATUS = {UsageError: 400, NotFoundError: 404}
@@ -145,41 +143,16 @@ def in_words(status: int, detail: str, path: str) -> str:
     return detail
 
 
-_NUMBER = "a whole number"
-# What is expected of a parameter, by the type of the validator's error.
-EXPECTED = {
-    "missing": "a value",
-    **dict.fromkeys(("int_parsing", "int_type", "int_from_float", "int_parsing_size"), _NUMBER),
-    "greater_than_equal": "a number from {ge} on",
-    "less_than_equal": "a number up to {le}",
-    "string_too_short": "at least {min_length}",
-    "string_too_long": "at most {max_length}",
-    "string_pattern_mismatch": "a text",
-    "bool_parsing": "true or false",
-    "literal_error": "one of {expected}",
-}
-
-
 def misunderstanding(problem: Mapping[str, Any]) -> str:
-    """Return what was expected of one parameter, and what was found."""
-    name, given = problem["loc"][-1], problem["input"]
-    wanted = EXPECTED.get(problem["type"])
-    if wanted is None:
-        return f"{name}: {problem['msg'].removeprefix('Value error, ')}"
+    """Return what a parameter should have been, as pydantic says it, and what was found."""
+    name, given, message = problem["loc"][-1], problem["input"], problem["msg"]
+    if problem["type"] == "value_error":  # of a check of ours, which says what it found
+        return f"{name}: {message.removeprefix('Value error, ')}"
     # Of one that is missing, the input is all that was sent.
     is_none = given in (None, "") or problem["type"] == "missing"
     found = "none" if is_none else repr(str(given)[:LONGEST_FOUND])
-    return f"{name}: expected {wanted.format(**_bounds(problem.get('ctx', {})))}, found {found}"
-
-
-def _bounds(given: Mapping[str, Any]) -> dict[str, Any]:
-    bounds = dict(given)
-    for name in bounds.keys() & {"min_length", "max_length"}:
-        bounds[name] = counted(bounds[name], "character")
-    if "expected" in bounds:
-        choices = re.findall(r"'([^']*)'", bounds["expected"])
-        bounds["expected"] = ", ".join(one or "nothing" for one in choices)
-    return bounds
+    wanted = message.removeprefix("Input ").removeprefix("String ").partition(", unable")[0]
+    return f"{name}: {wanted[0].lower()}{wanted[1:]}, found {found}"
 
 
 @asynccontextmanager

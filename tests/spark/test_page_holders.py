@@ -111,7 +111,7 @@ def test_who_holds_nothing_is_told_as_the_command_tells_it(page: PageClient) -> 
     unknown = "Client nobody is unknown to snapshot 2: no record of it or its positions"
     assert unknown in page.get("holders/client", client="nobody")
     assert "position zzz is unknown to snapshot 2" in page.get("holders/position", position="zzz")
-    assert "client: expected at least 1 character" in page.get("holders/client", 400, client="")
+    assert "client: should have at least 1 character" in page.get("holders/client", 400, client="")
 
 
 def test_a_position_has_its_holder_the_reason_and_all_its_records(page: PageClient) -> None:

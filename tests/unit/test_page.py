@@ -97,7 +97,7 @@ def test_a_misspelt_field_of_a_form_and_of_a_plan_is_not_all(
             "week=2026-W47&again=SENT",
             "again: expected one of FAILED, SUPPRESSED, found ",
         ),
-        ("emails/start", "week=", "week: expected a value, found none"),
+        ("emails/start", "week=", "week: field required, found none"),
     ],
 )
 def test_what_a_form_takes_and_says_is_what_the_command_does(
@@ -163,7 +163,7 @@ def test_a_number_that_kafka_has_not_is_refused(
     query[name] = most
     with page_client(at, monkeypatch) as page:
         refused = page.get("runs/request", 400, key="k", **query)
-    assert f"{name}: expected a number up to {most - 1}, found '{most}'" in refused
+    assert f"{name}: should be less than or equal to {most - 1}, found '{most}'" in refused
 
 
 @pytest.mark.parametrize(
