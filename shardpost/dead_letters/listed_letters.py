@@ -1,4 +1,4 @@
-"""Lists of letters: filters, groups, counts over time, and pages.
+"""Lists of letters: filters, groups, and pages.
 
 They work on the rows of letter_index.py, column by column: of a million letters only one page
 becomes Python values.
@@ -26,8 +26,6 @@ from shardpost.installation import Installation
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# Counts over time are per day if there are more hours than this.
-MOST_HOURS = 96
 MICROSECOND = timedelta(microseconds=1)
 
 
@@ -103,25 +101,6 @@ class ListedLetters:
         return sorted(
             groups, key=lambda one: (-one.letters, one.state, one.origin or "", one.error or "")
         )
-
-    def over_time(self) -> tuple[timedelta, dict[datetime, dict[str, int]]]:
-        """Return the length of intervals, and {start of one: {state: letters}} by newest step."""
-        if not self.total:
-            return timedelta(hours=1), {}
-        import pandas as pd  # takes long, and commands do without it
-
-        frame = self._frame("at", "state")
-        is_short = frame["at"].max() - frame["at"].min() <= timedelta(hours=MOST_HOURS)
-        length = timedelta(hours=1) if is_short else timedelta(days=1)
-        counts: dict[Any, dict[Any, int]] = pd.crosstab(
-            frame["at"].dt.floor(length), frame["state"]
-        ).to_dict("index")
-        return length, {
-            begins.to_pydatetime().replace(tzinfo=UTC): {
-                str(state): letters for state, letters in part.items() if letters
-            }
-            for begins, part in counts.items()
-        }
 
     def page(self, begin: int, count: int) -> list[Step]:
         """Return the newest steps of so many letters, with their errors."""

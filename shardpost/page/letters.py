@@ -4,7 +4,7 @@ Of one letter: its value, its headers, its life step by step, and what was decid
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
 
 from click import Command
@@ -28,7 +28,7 @@ from shardpost.page.access import LETTERS, sees
 from shardpost.page.command_form import TypedForm
 from shardpost.page.record_outcomes import key_link, outcomes_of, own_topics, record_link
 from shardpost.page.redrives import READ_ONE_BY_ONE
-from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Link, Listing, bars_of, page_of
+from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
 from shardpost.page.value_layout import ON_OWN_PAGE, laid_out, summary
 from shardpost.topics.guards import inspect_stores
@@ -78,40 +78,23 @@ AskedFor = Annotated[Wanted, Query()]
 
 @router.get("")
 def letters(visit: CurrentRequest, asked: AskedFor) -> Response:
-    """Show the letters by state, origin and error, and when they came there."""
+    """Show the letters by state, origin and error."""
     found, given = _found(visit, asked)
     groups = found.groups()
-    length, counts = found.over_time()
     is_few = asked.text and found.total <= READ_ONE_BY_ONE  # to be decided about by id
     by_text = found.page(0, READ_ONE_BY_ONE) if is_few else []
     rows = [_group_row(visit, asked, by_text, group) for group in groups]
-    states = [state for state in STATES if any(state in part for part in counts.values())]
-    unit = "hour" if length < timedelta(days=1) else "day"
-    parts = [(at, *(part.get(state, 0) for state in states)) for at, part in counts.items()]
-    newest_parts = parts[-ROWS_OF_A_PAGE:][::-1]
-    bars = {state: [part.get(state, 0) for part in counts.values()] for state in states}
-    layout = {"barmode": "stack", "yaxis": {"title": {"text": "letters"}}}
     columns = ("letters", "state", "origin", "error id", "decide", "oldest", "newest", "such as")
     document = {
         "letters": found.total,
         "due": found.due(visit.now),
         "groups": groups,
-        "over_time": [{"begins": at, **part} for at, part in counts.items()],
     }
     empty = NO_MATCH if any(asked.query.values()) else NONE_AT_ALL
     return visit.answer(
         "letters.html",
         document,
         page_of(rows, columns, asked.page, empty),
-        over_time=Listing((f"{unit} from", *states), newest_parts, NO_MATCH),
-        # A bar stands over its part of time, which Plotly counts in milliseconds.
-        figure=bars_of(
-            [at.isoformat() for at in counts],
-            bars,
-            layout,
-            offset=0,
-            width=length / timedelta(milliseconds=1),
-        ),
         plan=_plan_url(visit, asked, by_text),
         most_by_text=READ_ONE_BY_ONE if asked.text and not by_text and groups else None,
         is_filtered=any(asked.query.values()),

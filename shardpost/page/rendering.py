@@ -169,10 +169,10 @@ def chart_of(lines: Mapping[str, Points], unit: str) -> dict[str, Any]:
 
 
 def bars_of(
-    x: Sequence[object], bars: Mapping[str, Sequence[float]], layout: object, **of_bars: object
+    x: Sequence[object], bars: Mapping[str, Sequence[float]], layout: object
 ) -> dict[str, Any]:
     """Return a figure with bars for each name."""
-    data = [{"type": "bar", "name": name, "x": x, "y": y, **of_bars} for name, y in bars.items()]
+    data = [{"type": "bar", "name": name, "x": x, "y": y} for name, y in bars.items()]
     return {"data": data, "layout": layout}
 
 
