@@ -1,7 +1,7 @@
 """The doctor's checks of this machine: Java, Python, jars, disks, the clock, and locks.
 
-The clock is compared with timestamps of files and of Kafka: one that is ahead is not noticed, nor
-one that is behind while nothing is written. A lock of a dead process is free.
+The clock is compared with timestamps of Kafka: one that is ahead is not noticed, nor one that is
+behind while no letter is written. A lock of a dead process is free.
 """
 
 import os
@@ -136,16 +136,10 @@ def _existing_folder(folder: Path) -> Path:
 
 TOLERANCE = timedelta(seconds=5)
 SYNC_CLOCKS = "sync this machine's clock, and those of the brokers (timedatectl set-ntp true)"
-WRITTEN_FOLDERS = ("locks", "logs", "run", "stores")
 
 
-def check_clock(installation: Installation, now: datetime) -> Iterator[DoctorFinding]:
-    """Compare the clock with the newest file of the home, and the newest letter in Kafka."""
-    home = installation.files.home
-    paths = [path for folder in WRITTEN_FOLDERS for path in (home / folder).glob("*")]
-    at = max((path.stat().st_mtime for path in paths), default=None)
-    newest = None if at is None else datetime.fromtimestamp(at, UTC)
-    yield check_newest("clock of the disk", f"files in {home}", newest, now)
+def check_clock(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
+    """Compare the clock with the newest letter in Kafka."""
     name, topic = "clock of kafka", installation.kafka.topic("dead-letters")
     if not is_reachable(installation.kafka, installation.kafka.timeout):
         yield unknown(name, "not checked: Kafka does not answer")
