@@ -99,6 +99,7 @@ def check_topics(installation: Installation, now: datetime) -> Iterator[DoctorFi
         now,
         lambda _, wanted: observe_topics(installation.kafka, [one.name for one in wanted]),
     )
+    cluster, expected = seen.cluster, seen.expected
     wrong = [one for one in findings(seen, TOPIC_RULES) if one.needs_attention]
     if missing := [str(one.topic) for one in wrong if one.rule == MISSING_TOPIC]:
         said = f"missing: {', '.join(missing)}"
@@ -108,11 +109,20 @@ def check_topics(installation: Installation, now: datetime) -> Iterator[DoctorFi
             make = error if one.severity is Severity.LOSS else warning
             expects = f"{one.expected} ({one.why})"
             yield make(f"topic {one.topic}", f"{one.setting}={one.found}", expects, one.fix)
-    # The tables have checks of their own.
-    unread = [one for one in seen.cluster.unknown if one.topic]
+    unread = [one for one in cluster.unknown if one.topic]  # the tables have checks of their own
     yield from (unknown(f"topic {one.topic}", one.why) for one in unread)
     if not wrong and not unread:
-        yield ok("topics", f"all {len(seen.expected)} exist as declared")
+        said = f"all {len(expected)} exist as declared"
+        counts = {one.name: len(cluster.topics[one.name].partitions) for one in expected}
+        usual = installation.settings.partitions
+        other = [name for name, count in counts.items() if count != usual]
+        if other:
+            said += (
+                f"; {len(other)} of them were created with another number of partitions than"
+                f" SHARDPOST_PARTITIONS={usual}, which applies to new topics: {other[0]} has"
+                f" {counts[other[0]]}"
+            )
+        yield ok("topics", said)
 
 
 def check_inputs(installation: Installation, now: datetime) -> DoctorFinding:

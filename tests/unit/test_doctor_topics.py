@@ -94,6 +94,18 @@ def test_a_refused_alert_url_is_an_error_that_shows_no_secret_and_what_fires_is_
     assert alerts(settings)[1] == ("ok", f"2 firing, 1 of them silenced{both}")
 
 
+def test_topics_that_were_created_with_another_number_of_partitions_are_named(
+    kafka: MemoryKafka,
+) -> None:
+    def said(partitions: int) -> str:
+        settings = kafka.settings.model_copy(update={"partitions": partitions})
+        return found(settings, "topics").found
+
+    assert said(2).endswith("exist as declared")
+    assert "SHARDPOST_PARTITIONS=4, which applies to new topics: " in said(4)
+    assert said(4).endswith(" has 2")
+
+
 def test_a_missing_topic_is_named_once_with_the_command_that_creates_it(
     kafka: MemoryKafka,
 ) -> None:
