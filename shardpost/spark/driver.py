@@ -177,7 +177,7 @@ def run_body(body: Callable[[Installation], JobResult], *, result: Path | None) 
     sys.exit(code)
 
 
-_CAUSE = re.compile(r"Caused by: |(\w+\.)*\w+(Error|Exception): ")
+_CAUSE = re.compile(r"(Caused by)?: |(?=(\w+\.)*\w+(Error|Exception): )")
 LONGEST_CAUSE = 1000
 KAFKA_TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
 
@@ -185,8 +185,8 @@ KAFKA_TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
 def innermost_cause(error: Exception) -> str:
     """Return the line with the innermost cause of a Spark error."""
     lines = str(error).splitlines() or [type(error).__name__]
-    causes = [line for line in lines if _CAUSE.match(line)]
-    return (causes or lines[:1])[-1].removeprefix("Caused by: ")[:LONGEST_CAUSE]
+    causes = [line[begins.end() :] for line in lines if (begins := _CAUSE.match(line))]
+    return (causes or lines[:1])[-1][:LONGEST_CAUSE]
 
 
 def why_spark_failed(error: Exception) -> str:

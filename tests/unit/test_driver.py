@@ -30,6 +30,10 @@ KAFKA = """An error occurred while calling o1166.parquet.
 \tat java.base/java.util.concurrent.CompletableFuture.reportGet(CompletableFuture.java:396)
 Caused by: org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node
 """
+OF_A_DATABASE = """An error occurred while calling o57.load.
+: org.postgresql.util.PSQLException: FATAL: database "none" does not exist
+\tat org.postgresql.core.v3.ConnectionFactoryImpl.doAuthentication(ConnectionFactoryImpl.java:1)
+"""
 OF_PYTHON = """Job aborted due to stage failure: Task 1 in stage 0.0 failed 1 times
 Traceback (most recent call last):
   File "a.py", line 1, in f
@@ -45,6 +49,11 @@ ValueError: a bad row
             KAFKA,
             "Kafka did not answer Spark within SHARDPOST_KAFKA_TIMEOUT (Timed out waiting for a"
             " node): `shardpost doctor` shows what is wrong; then run again",
+        ),
+        (
+            OF_A_DATABASE,
+            'Spark failed: org.postgresql.util.PSQLException: FATAL: database "none" does not'
+            " exist",
         ),
         (OF_PYTHON, "Spark failed: ValueError: a bad row"),
         ("[TABLE] not found\nmore", "Spark failed: [TABLE] not found"),

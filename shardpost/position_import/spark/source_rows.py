@@ -17,10 +17,9 @@ from contextlib import contextmanager
 from functools import reduce
 from itertools import chain
 from operator import and_
-from typing import Any
 from uuid import uuid4
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -42,12 +41,10 @@ from shardpost.position_import.model.plan import (
     find_columns,
 )
 from shardpost.position_import.model.source import FileSource, JdbcSource, Source
-from shardpost.spark import delta_files
+from shardpost.spark import delta_files, driver
 
 # The rows of the files of a list, as they were read; not committed.
 LISTED = Table("import_list", tuple((name, "BINARY") for name in COLUMNS))
-MOST_CHARACTERS = 300
-_DEEPEST = 20
 
 
 @contextmanager
@@ -56,22 +53,7 @@ def source_errors(source: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise ShardpostError(f"{source}: cannot be read: {_reason(error)}") from None
-
-
-def _reason(error: Exception) -> str:
-    """Return the first line of the cause that lies deepest."""
-    texts = [str(error)]
-    cause: Any = getattr(error, "_origin", None)
-    if isinstance(error, Py4JJavaError):
-        cause = error.java_exception
-    for _ in range(_DEEPEST):
-        if cause is None:
-            break
-        texts.append(str(cause.getMessage() or cause.getClass().getSimpleName()))
-        cause = cause.getCause()
-    lines = [line for text in texts if (line := text.strip().split("\n", 1)[0].strip())]
-    return lines[-1][:MOST_CHARACTERS]
+        raise ShardpostError(f"{source}: cannot be read: {driver.innermost_cause(error)}") from None
 
 
 _WITH_POINT = ("double", "float", "decimal")
