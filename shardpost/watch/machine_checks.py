@@ -19,7 +19,6 @@ from shardpost.embedded.stack import FREE_BYTES
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.offsets import newest_time
-from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.locks.locks import Held, holders
 from shardpost.locks.process_identity import stat_of
 from shardpost.spark.jars import jars_of
@@ -134,34 +133,30 @@ def _existing_folder(folder: Path) -> Path:
     return next(one for one in (folder, *folder.parents) if one.exists())
 
 
+CLOCK = "clock of kafka"
 TOLERANCE = timedelta(seconds=5)
 SYNC_CLOCKS = "sync this machine's clock, and those of the brokers (timedatectl set-ntp true)"
 
 
 def check_clock(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
     """Compare the clock with the newest letter in Kafka."""
-    name, topic = "clock of kafka", installation.kafka.topic("dead-letters")
-    if not is_reachable(installation.kafka, installation.kafka.timeout):
-        yield unknown(name, "not checked: Kafka does not answer")
-        return
+    topic = installation.kafka.topic("dead-letters")
     try:
         newest = newest_time(installation.kafka, topic)
     except ShardpostError as problem:
-        yield unknown(name, str(problem))
+        yield unknown(CLOCK, f"not checked: {problem}")
     else:
-        yield check_newest(name, f"letters in {topic}", newest, datetime.now(UTC))
+        yield check_newest(topic, newest, datetime.now(UTC))
 
 
-def check_newest(
-    check_name: str, what: str, newest: datetime | None, now: datetime
-) -> DoctorFinding:
-    """Check that the newest timestamp is not ahead of this clock."""
+def check_newest(topic: str, newest: datetime | None, now: datetime) -> DoctorFinding:
+    """Check that the newest timestamp of a topic is not ahead of this clock."""
     if newest is None:
-        return unknown(check_name, f"{what}: nothing to compare with")
+        return unknown(CLOCK, f"letters in {topic}: nothing to compare with")
     if newest - now > TOLERANCE:
-        ahead = f"{what}: the newest is {duration_text(newest - now)} ahead of this clock"
-        return warning(check_name, ahead, "no timestamps ahead of this clock", SYNC_CLOCKS)
-    return ok(check_name, f"{what}: no timestamps ahead of this clock")
+        ahead = f"the newest letter in {topic} is {duration_text(newest - now)} ahead of this clock"
+        return warning(CLOCK, ahead, "no timestamps ahead of this clock", SYNC_CLOCKS)
+    return ok(CLOCK, f"letters in {topic}: no timestamps ahead of this clock")
 
 
 # Longer than any job should take: a task of Airflow is killed after twelve hours.

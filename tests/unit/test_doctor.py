@@ -147,12 +147,12 @@ def test_the_command_prints_what_was_found_and_ends_with_3(
         (check_python((3, 11, 7)), "ok", ""),
         (check_python((3, 12, 1)), "error", ""),
         # What is from the future tells of a clock that is behind.
-        (check_newest("clock", "files", None, NOW), "unknown", ""),
-        (check_newest("clock", "files", NOW + timedelta(seconds=4), NOW), "ok", ""),
+        (check_newest("letters", None, NOW), "unknown", ""),
+        (check_newest("letters", NOW + timedelta(seconds=4), NOW), "ok", ""),
         (
-            check_newest("clock", "files", NOW + timedelta(seconds=90), NOW),
+            check_newest("letters", NOW + timedelta(seconds=90), NOW),
             "warning",
-            "files: the newest is 1 min 30 s ahead of this clock",
+            "the newest letter in letters is 1 min 30 s ahead of this clock",
         ),
     ],
 )
