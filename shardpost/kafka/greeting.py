@@ -93,11 +93,8 @@ def metadata_level(answer: bytes) -> int | None:
 
     OSError for what is no such response.
     """
-    correlation, error = answer[:4], answer[4:6]
-    if correlation != CORRELATION.to_bytes(4) or len(error) < 2:
+    if answer[:4] != CORRELATION.to_bytes(4) or len(answer) < 6:
         raise OSError("expected an answer from Kafka, found something else")
-    if any(error):  # the broker knows no version 3, so it is older than 2.4
-        return None
     found = _SUPPORTED.search(answer)
     return int.from_bytes(found[1]) if found else None
 
