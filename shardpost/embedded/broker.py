@@ -163,8 +163,12 @@ def start(settings: Settings) -> None:
     """Start the broker unless it is up; return when it answers."""
     daemon = _daemon(settings, "java")
     if daemon.alive:
-        if reason := _other_port(settings):
-            raise ShardpostError(f"Kafka at {settings.bootstrap} does not answer: {reason}")
+        port = _read_property(settings, r"^advertised\.listeners=.*:(\d+)$")
+        if port not in {None, settings.kafka_port}:
+            raise ShardpostError(
+                f"Kafka at {settings.bootstrap} does not answer: it was started on port {port}:"
+                " `shardpost down`, then `shardpost up`"
+            )
         _wait(settings, daemon)
         return
     daemons.require_free_port(settings.kafka_port, "Kafka", "SHARDPOST_KAFKA_PORT")
@@ -186,16 +190,12 @@ def stop(settings: Settings) -> None:
 
 def state(settings: Settings) -> dict[str, str]:
     """Return `state` (up, down or unhealthy), `address`, and `detail` if there is more to say."""
-    daemon, port = _daemon(settings, "java"), settings.kafka_port
-    state = state_of(
-        daemon,
-        port,
+    return state_of(
+        _daemon(settings, "java"),
+        settings.kafka_port,
         lambda: is_reachable(Installation(settings).kafka, STATE_SECONDS),
         settings.bootstrap,
     )
-    if state["state"] == "unhealthy" and (reason := _other_port(settings)):
-        state["detail"] = reason
-    return state
 
 
 def _daemon(settings: Settings, java_command: str) -> Daemon:
@@ -221,11 +221,3 @@ def _wait(settings: Settings, daemon: Daemon) -> None:
         START_SECONDS,
         [daemon],
     )
-
-
-def _other_port(settings: Settings) -> str | None:
-    """Return what to do if the broker runs on another port than the settings name."""
-    port = _read_property(settings, r"^advertised\.listeners=.*:(\d+)$")
-    if port in {None, settings.kafka_port}:
-        return None
-    return f"it was started on port {port}: `shardpost down`, then `shardpost up`"
