@@ -56,15 +56,11 @@ def check_python(version: tuple[int, ...]) -> DoctorFinding:
 
 
 def check_jars() -> DoctorFinding:
-    """Check that the jars of Spark are there; those of the broker are for the embedded stack."""
+    """Check that the jars of Spark are there; `shardpost up` asks for those of the broker."""
     try:
-        spark = f"{len(jars_of('spark'))} of Spark"
+        return ok("jars", f"{len(jars_of('spark'))} of Spark")
     except ShardpostError as problem:
         return refused("jars", problem)
-    try:
-        return ok("jars", f"{len(jars_of('broker'))} of the broker, {spark}")
-    except ShardpostError:  # `shardpost up` says so, too
-        return ok("jars", f"{spark}; no jars of a broker, so no broker can be started here")
 
 
 def check_disks(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
