@@ -38,10 +38,11 @@ def level_at(config: Mapping[str, str], host: str, port: int, seconds: float) ->
     with plain, _secured(config, plain, host) as connection:
         connection.settimeout(seconds)
         connection.sendall(request())
-        size = int.from_bytes(_read(connection, 4))
-        if not 0 < size <= MOST_BYTES:
-            raise OSError(f"expected an answer from Kafka, found {size} bytes")
-        return metadata_level(_read(connection, size))
+        with connection.makefile("rb") as answer:
+            size = int.from_bytes(answer.read(4))
+            if not 0 < size <= MOST_BYTES:
+                raise OSError(f"expected an answer from Kafka, found {size} bytes")
+            return metadata_level(answer.read(size))
 
 
 def _secured(config: Mapping[str, str], plain: socket.socket, host: str) -> socket.socket:
@@ -62,15 +63,6 @@ def _secured(config: Mapping[str, str], plain: socket.socket, host: str) -> sock
     if config.get("ssl.endpoint.identification.algorithm") == "none":
         context.check_hostname = False
     return context.wrap_socket(plain, server_hostname=host)
-
-
-def _read(connection: socket.socket, size: int) -> bytes:
-    found = b""
-    while len(found) < size:
-        if not (more := connection.recv(size - len(found))):
-            raise OSError("the connection was closed")
-        found += more
-    return found
 
 
 def request() -> bytes:
