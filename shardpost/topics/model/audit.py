@@ -17,7 +17,7 @@ from shardpost.topics.model.cluster import (
     known_loss,
 )
 from shardpost.topics.model.finding import Finding, Severity
-from shardpost.wording import counted
+from shardpost.wording import counted, some_of
 
 OFFSETS_RETENTION = "offsets.retention.minutes"
 MINUTES_PER_DAY = 24 * 60
@@ -152,16 +152,14 @@ def replicas_now(view: View) -> Iterator[Finding]:
     fix = f"start broker {', '.join(map(str, away))}" if away else "see the brokers' logs"
     for state in STATES:
         for one, found in view.there:
-            numbers = [n for n, part in enumerate(found.partitions) if state.is_so(found, part)]
-            more = f" and {len(numbers) - NAMED} more" if len(numbers) > NAMED else ""
-            if numbers:
+            all_ = enumerate(found.partitions)
+            if numbers := [str(n) for n, part in all_ if state.is_so(found, part)]:
                 yield Finding(
                     rule=state.rule,
                     severity=state.severity,
                     topic=one.name,
                     setting="replicas",
-                    found=f"so are partitions {', '.join(map(str, numbers[:NAMED]))}{more} of"
-                    f" {len(found.partitions)}",
+                    found=f"so are partitions {some_of(numbers, NAMED)} of {len(found.partitions)}",
                     expected=state.expected,
                     why=state.why,
                     fix=fix,
