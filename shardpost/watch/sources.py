@@ -134,7 +134,6 @@ def collect_snapshot(installation: Installation, now: datetime) -> Observations:
         return found
     if follower := following(installation.files, now):
         found.age("following_seconds", follower.since, now)
-        found.measure("following_turns", follower.turns)
         if follower.turn_at is not None and follower.seconds is not None:
             found.age("last_turn_age_seconds", follower.turn_at, now)
             found.measure("last_turn_seconds", follower.seconds)

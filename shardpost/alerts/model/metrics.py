@@ -61,7 +61,6 @@ METRICS: dict[str, Metric] = {
             "following_seconds",
             "Seconds since `compact --follow` began; absent if none is running",
         ),
-        Metric("following_turns", "Snapshots made by the running `compact --follow`"),
         Metric(
             "last_turn_age_seconds",
             "Seconds since the last snapshot of the running `compact --follow`",
