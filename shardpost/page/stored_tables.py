@@ -1,6 +1,5 @@
 """The tables: their sizes, the snapshots that can be asked, and rebuilds beside those in use."""
 
-import json
 import math
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -15,7 +14,7 @@ from shardpost.errors import UsageError
 from shardpost.page import access
 from shardpost.page.access import REBUILDS, TABLES, acts, sees
 from shardpost.page.record_outcomes import records_url
-from shardpost.page.rendering import PERIODS, Link, Listing, chart_of, numbers_of, page_of
+from shardpost.page.rendering import Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Reason
 from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.difference import TITLES
@@ -30,15 +29,11 @@ SNAPSHOTS = (
     *("positions", "holders", "rejected", "records read", "expires within a day"),
 )
 NO_TABLE = "No table yet: run the DAG compact_positions."
-MOST_LINES = 6
 
 
 @router.get("")
-def sizes(
-    visit: CurrentRequest, days: Annotated[int, Query(ge=1, le=366)] = PERIODS[1]
-) -> Response:
-    """Show the size of each table, what keeps its files, and how it grew."""
-    from shardpost.alerts.history import series
+def sizes(visit: CurrentRequest) -> Response:
+    """Show the size of each table, and what keeps its files."""
     from shardpost.maintenance.stored_tables import table_sizes
 
     tables = visit.installation.tables
@@ -47,24 +42,12 @@ def sizes(
         (one.table, one.rows, one.files, one.bytes, one.log_bytes, one.versions, one.kept_for)
         for one in found
     ]
-    largest = sorted(found, key=lambda one: -one.bytes)[:MOST_LINES]
-    with table_errors():  # as the watch has kept them
-        kept = series(tables, ["table_bytes"], visit.now - timedelta(days), visit.now)
-    points = {json.loads(labels)["table"]: of_table for (_, labels), of_table in kept.items()}
-    growth = {
-        one.table: [point.last for point in points[one.table]]
-        for one in largest
-        if one.table in points
-    }
     return visit.answer(
         "tables.html",
         found,
         Listing(SIZES, found_rows, NO_TABLE),
         total=in_bytes(sum(one.bytes + one.log_bytes for one in found)),
         where=tables.root,
-        figure=chart_of(growth, "bytes") if growth else None,
-        numbers=numbers_of(growth),
-        days=days,
     )
 
 
