@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Form, Query
+from fastapi import APIRouter, Form
 from fastapi.responses import Response
 
 from shardpost.delta.query import table_errors
@@ -13,7 +13,6 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError
 from shardpost.page import access
 from shardpost.page.access import REBUILDS, TABLES, acts, sees
-from shardpost.page.record_outcomes import records_url
 from shardpost.page.rendering import Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Reason
 from shardpost.rebuilds import registry
@@ -70,35 +69,8 @@ def _snapshot_row(one: Snapshot, leaves: bool, visit: PageRequest) -> tuple[Any,
     read, counts = sum(sum(ends.values()) for ends in one.end_offsets.values()), one.counts
     holders = Link(f"{counts.holders:,}", visit.url("holders", snapshot=one.number))
     return (
-        Link(str(one.number), visit.url("tables/snapshot", number=one.number)),
-        *(one.committed_at, one.looked_at, one.country),
+        *(one.number, one.committed_at, one.looked_at, one.country),
         *(counts.positions, holders, counts.rejected, read, leaves),
-    )
-
-
-@router.get("/snapshot")
-def snapshot(
-    visit: CurrentRequest, number: Annotated[int, Query(ge=1)], page: PageNumber = 1
-) -> Response:
-    """Show the versions of the tables at a snapshot, and up to which offsets it has read."""
-    from shardpost import tables
-
-    with table_errors():
-        found = tables.snapshot(number, visit.installation.settings)
-    versions = [
-        (name, found.folders.get(name, name), version) for name, version in found.tables.items()
-    ]
-    offsets = [
-        (Link(f"{topic}[{partition}]", records_url(visit, topic, partition, end)), end)
-        for topic, ends in found.end_offsets.items()
-        for partition, end in sorted(ends.items())
-    ]
-    return visit.answer(
-        "snapshot.html",
-        found,
-        Listing(("table", "folder", "version"), versions),
-        snapshot=found,
-        offsets=page_of(offsets, ("read", "up to offset"), page, "Nothing was read."),
     )
 
 
