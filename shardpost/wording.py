@@ -1,13 +1,13 @@
-"""How durations, counts, sizes, shares and ranges of numbers are written, and documents as JSON."""
+"""How durations, counts, sizes, shares, ranges and what was expected are written; and JSON."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
-from shardpost.errors import UsageError
+from shardpost.errors import UsageError, shown
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
@@ -56,8 +56,9 @@ def counted(count: int, one: str, more: str | None = None) -> str:
 
 def meant(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Return which of the known words may have been meant, to end a sentence; "" if none."""
-    nearest = get_close_matches(word, known, n=1, cutoff=cutoff)
-    return f": did you mean {nearest[0]}?" if nearest else ""
+    by_plain = {one.strip().casefold(): one for one in sorted(known)}
+    nearest = get_close_matches(word.strip().casefold(), by_plain, n=1, cutoff=cutoff)
+    return f": did you mean {shown(by_plain[nearest[0]])}?" if nearest else ""
 
 
 def ranges_text(numbers: Iterable[int]) -> str:
@@ -98,3 +99,26 @@ def parse_share(text: str) -> float:
         return share(text)
     except ValueError as error:
         raise UsageError(f"{text!r}: {error}") from None
+
+
+_NUMBER = "a whole number"
+# {type of an error of Pydantic: what was expected}, where its own text speaks of Python.
+_EXPECTED = {
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float", "int_parsing_size"), _NUMBER),
+    **dict.fromkeys(("dict_type", "model_type"), "a map of names"),
+    "bool_parsing": "true or false",
+    "finite_number": "a finite number",
+    "float_parsing": "a number",
+    "greater_than": "a number above {gt:g}",
+    "greater_than_equal": "a number from {ge} on",
+    "less_than_equal": "a number up to {le}",
+    "literal_error": "{expected}",
+    "string_type": "a single value",
+}
+
+
+def expected(problem: Mapping[str, Any]) -> str:
+    """Return what was expected, by an error of Pydantic."""
+    if wanted := _EXPECTED.get(problem["type"]):
+        return f"expected {wanted.format(**problem.get('ctx', {}))}"
+    return str(problem["msg"]).removeprefix("Value error, ")

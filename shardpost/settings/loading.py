@@ -30,6 +30,7 @@ from shardpost.settings.variables import (
 )
 from shardpost.values.retry_settings import split_names
 from shardpost.values.topic_names import INPUTS, TopicName
+from shardpost.wording import expected
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,9 @@ class DotEnv:
 
     def where(self, name: str) -> str:
         """Return where a variable is set, as an addition to its name."""
-        return f" (line {self.lines[name]} of {self.path})" if name in self.lines else ""
+        if name in self.lines:
+            return f" (line {self.lines[name]} of {self.path})"
+        return " (environment)" if name in os.environ else ""
 
 
 def read_dot_env(path: Path, default: str | None = "") -> DotEnv:
@@ -87,13 +90,6 @@ _FIELDS = frozenset(Settings.model_fields) - {"kafka", "store", "topics"}
 _TOPICS = {topic_variable(name): name for name in get_args(TopicName)}
 VARIABLES = sorted({*(PREFIX + field.upper() for field in _FIELDS), *_TOPICS})
 _LOGIN = re.compile(r"[^\s'\"/,]+:[^\s'\",]*@")  # of a URL: it is not shown
-_MESSAGE_BEGINS = "Value error, "
-# {type of Pydantic's error: what was expected}, where its own text speaks of Python.
-_EXPECTED = {
-    "int_parsing": "expected a whole number",
-    "float_parsing": "expected a number",
-    "bool_parsing": "expected true or false",
-}
 
 
 INSTALLATIONS = PREFIX + "INSTALLATIONS"
@@ -289,5 +285,4 @@ def _problem(error: ErrorDetails, file: DotEnv) -> str:
         name = topic_variable(topic)
         given = given[topic] if isinstance(given, dict) else given
     value = f"={given!r}" if Settings.model_fields[field].repr and given is not None else ""
-    message = _EXPECTED.get(error["type"]) or error["msg"].removeprefix(_MESSAGE_BEGINS)
-    return _LOGIN.sub("****@", f"setting {name}{value}{file.where(name)}: {message}")
+    return _LOGIN.sub("****@", f"setting {name}{value}{file.where(name)}: {expected(error)}")

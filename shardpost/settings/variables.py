@@ -65,6 +65,10 @@ _KAFKA_PREFIX = f"{PREFIX}KAFKA_"
 
 def unknown_name(name: str, known: Collection[str]) -> str:
     """Return what is wrong with an unknown variable."""
+    words, rest = {word for one in known for word in one.split("_")}, name.upper().split("_")
+    alike = [one for one in sorted(known) if one.split("_")[:2] == rest[:2]]
+    if alike and words >= {*rest}:  # not mistyped, but put together otherwise
+        return f"unknown setting {name}: did you mean {' or '.join(alike)}?"
     if said := meant(name.upper(), known, cutoff=0.8):
         return f"unknown setting {name}{said}"
     if name.startswith(_KAFKA_PREFIX):

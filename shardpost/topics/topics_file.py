@@ -30,7 +30,7 @@ from shardpost.topics.declared import DEAD_LETTERS, DECLARED, INPUTS, OWN_STORES
 from shardpost.topics.model.cluster import UNCLEAN, Expected, with_in_sync
 from shardpost.topics.model.departures import AT_LEAST, POLICY, TIMESTAMPS, policies
 from shardpost.values.topic_names import TopicName, check_topic
-from shardpost.wording import meant
+from shardpost.wording import expected, meant
 
 Place = tuple[int | str, ...]
 
@@ -190,14 +190,8 @@ def _expected(error: ErrorDetails, place: Place) -> str:
         case "literal_error":
             said = meant(str(error["input"]), get_args(TopicName))
             return f"expected one of {error['ctx']['expected']}{found}{said}"
-        case "dict_type" | "model_type":
-            return f"expected a map of names{found}"
-        case "string_type":
-            return f"expected a single value{found}"
-        case "int_parsing" | "int_type":
-            return f"expected a whole number{found}"
         case _:
-            return error["msg"].removeprefix("Value error, ") + found
+            return expected(error) + found
 
 
 def _contradictions(kafka: Kafka, values: Any) -> Iterator[tuple[Place, str]]:

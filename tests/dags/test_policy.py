@@ -145,4 +145,4 @@ def test_a_schedule_is_a_setting_and_a_wrong_one_is_named_where_its_dag_is_broke
     assert read_back.timetable.description.startswith(described)
     monkeypatch.setenv(variable, "sometimes")
     [(_, error)] = DagBag(dag_folder=file).import_errors.items()
-    assert f"UsageError: setting {variable}='sometimes': expected " in error
+    assert f"UsageError: setting {variable}='sometimes' (environment): expected " in error

@@ -86,7 +86,7 @@ def test_replicas_come_from_the_topic_then_the_file_then_the_setting(tmp_path: P
             "topics:\n  positions:\n    partitions: many",
             "line 3: topics.positions.partitions: expected a whole number, found 'many'",
         ),
-        ("topics:\n  clients:\n    partitions: 0", "line 3: topics.clients.partitions: Input"),
+        ("topics:\n  clients:\n    partitions: 0", "partitions: expected a number from 1 on"),
         (
             "topics:\n  clients:\n    config:\n      retention_ms: 1",
             "line 4: topics.clients.config.retention_ms: expected a topic setting of Kafka",
