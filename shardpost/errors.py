@@ -25,6 +25,10 @@ class UsageError(ShardpostError):
     exit_code = BAD_USAGE
 
 
+class WrongCountryError(UsageError):
+    """SHARDPOST_COUNTRY is not that of the tables: each run fails until a person corrects it."""
+
+
 class NotFoundError(ShardpostError):
     """There is no such thing as was asked for: it never was, or is gone."""
 
@@ -70,13 +74,21 @@ def one_line(text: str) -> str:
     return harmless(text).replace("\n", _REPLACED)
 
 
-def shown(value: str) -> str:
+def visible(value: str) -> str:
     """Return an id or another value so that it looks like no other one.
 
     Quoted, with escapes, if it is empty, has blanks at an end, or characters that nobody sees.
     """
     is_plain = value != "" and value == value.strip() and value.isprintable()
     return value if is_plain else repr(value)
+
+
+_WORDS = frozenset({"all", "any", "anybody", "everybody", "no", "nobody", "none", "nothing"})
+
+
+def shown(value: str) -> str:
+    """Return the same in a sentence: an id that is also a word, such as nobody, is quoted."""
+    return repr(value) if value.casefold() in _WORDS else visible(value)
 
 
 # With those that turn the direction of a line, and so make it say something else.

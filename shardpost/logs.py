@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, TextIO, cast
 
-from shardpost.errors import one_line
+from shardpost.errors import harmless, one_line
 from shardpost.wording import duration_text
 
 log = logging.getLogger(__name__)
@@ -138,7 +138,8 @@ class _ErasingStream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Erase the line, and write."""
+        """Erase the line, and write; what could steer the terminal becomes U+FFFD."""
+        text = text if self._is_last else harmless(text)
         written = text.encode(errors="replace")
         with self.progress_line.interrupted(written, is_last=self._is_last):
             count = self._stream.write(text)

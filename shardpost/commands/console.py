@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 import click
 
 from shardpost import logs
-from shardpost.errors import ShardpostError, UsageError, harmless, one_line, shown
+from shardpost.errors import ShardpostError, UsageError, harmless, one_line, visible
 from shardpost.instants import parse_duration, parse_instant
 from shardpost.wording import json_text
 
@@ -155,7 +155,7 @@ ACCEPT_DROP = click.option(
     "--accept-drop",
     is_flag=True,
     help="Accept, for this run, that open positions, holders or recipients drop, or positions on"
-    " unknown exchanges grow, by more than SHARDPOST_MAX_DROP.",
+    " unknown exchanges grow, by more than SHARDPOST_MAX_DROP; or that a week has no recipient.",
 )
 TAKE_OVER = click.option(
     "--take-over",
@@ -176,7 +176,7 @@ def print_document(document: object, text: Callable[[], str | Iterable[str]]) ->
         click.echo(json_text(document))
         return
     found = text()
-    for line in filter(None, [found]) if isinstance(found, str) else map(one_line, found):
+    for line in filter(None, [harmless(found)]) if isinstance(found, str) else map(one_line, found):
         click.echo(line)
 
 
@@ -200,7 +200,7 @@ def grouped(kind: type[T]) -> Callable[[Callable[Concatenate[T, ...], int]], Cal
 
 def text_table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return aligned columns under a heading; what is invisible in a cell is quoted."""
-    lines = [[cell and shown(cell) for cell in row] for row in (heading, *rows)]
+    lines = [[cell and visible(cell) for cell in row] for row in (heading, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

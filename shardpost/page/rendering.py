@@ -18,7 +18,7 @@ from markdown import markdown
 from markupsafe import Markup, escape
 
 from shardpost.checkout import CHECKOUT
-from shardpost.errors import harmless, shown
+from shardpost.errors import harmless, visible
 from shardpost.page import access
 from shardpost.wording import counted, duration_text, in_bytes
 
@@ -209,7 +209,7 @@ def environment() -> Environment:
         "iso": lambda at: at.astimezone(UTC).isoformat(),
         "kind": _kind,
         "harmless": harmless,
-        "shown": lambda text: text and shown(text),
+        "shown": lambda text: text and visible(text),
         "coded": coded,
         "size": in_bytes,
     }

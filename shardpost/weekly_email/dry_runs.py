@@ -29,7 +29,7 @@ from shardpost.delta.arrow_schema import schema_of
 from shardpost.delta.snapshot import UnknownExchanges
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Array, Table, columns
-from shardpost.errors import UsageError, one_line, shown
+from shardpost.errors import UsageError, one_line, shown, visible
 from shardpost.weekly_email.email_job import shard_text
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.prepared_week import PreparedWeek
@@ -175,7 +175,7 @@ def summary(result: Mapping[str, Any]) -> str:
 def _text(line: Any) -> str:
     match line:
         case str():
-            return shown(line)
+            return visible(line)
         case {"positions": positions}:
             ids = ", ".join(map(shown, positions))
             return f"{shown(line['client'])} <{line['email']}>, shard {line['shard']}: {ids}"

@@ -29,6 +29,7 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardCounts, ShardReport
 from shardpost.weekly_email.send_plan import MailToSend
 from shardpost.weekly_email.smtp_server import SmtpServer
+from shardpost.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -91,10 +92,11 @@ class Progress:
 
     def _line(self, waiting: int) -> str:
         count = {str(state): f"{self.states[state]:,}" for state in DeliveryState}
+        audience = counted(self.audience_size, "client")
         return (
-            f"{count['sent']} of {self.audience_size:,} sent, {count['failed']} failed,"
-            f" {count['suppressed']} suppressed, {count['unknown']} unknown,"
-            f" {waiting:,} waiting for a retry ({self.sent_by_this_run:,} sent by this run)"
+            f"{count['sent']} sent ({self.sent_by_this_run:,} by this run), {count['failed']}"
+            f" failed, {count['suppressed']} suppressed, {count['unknown']} unknown,"
+            f" {waiting:,} waiting for a retry; the audience has {audience}"
         )
 
 

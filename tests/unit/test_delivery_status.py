@@ -209,7 +209,7 @@ def test_one_client_of_an_early_week_is_open_or_was_not_in_its_audience(early: S
         ("c3", "it is open: no contact"),
         ("c4", "it is open\n"),
         ("c9", f"c9 {stranger}"),
-        ("nobody", f"nobody {stranger}"),
+        ("nobody", f"'nobody' {stranger}"),
     ):
         code, text = printed(print_client, found(early, GOES_ON), client)
         assert (code, said in text) == (0, True), text
@@ -244,10 +244,11 @@ def test_counts_are_logged_at_the_end_unless_they_are_the_last_that_were(
     progress.log_every_few_seconds(0, PROGRESS_SECONDS)
     progress.log_last()
     [line] = caplog.messages
-    assert line.startswith("2026-W47 shard 3: 1 of 2 sent, 0 failed")
+    assert line.startswith("2026-W47 shard 3: 1 sent (1 by this run), 0 failed")
+    assert line.endswith("; the audience has 2 clients")
     progress.record("b", None, DeliveryState.SENT)
     progress.log_last()
-    assert "2 of 2 sent" in caplog.messages[1]
+    assert "2 sent (2 by" in caplog.messages[1]
 
 
 def test_a_shard_with_nothing_to_do_is_logged_at_the_end_and_a_long_one_meanwhile(

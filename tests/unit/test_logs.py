@@ -60,6 +60,17 @@ def left_on(terminal: str) -> list[str]:
     return [re.sub(r".*\r\x1b\[K|.*\r(?!$)", "", line).strip("\r") for line in terminal.split("\n")]
 
 
+def test_nothing_that_is_written_steers_the_terminal() -> None:
+    got = shown(
+        "logs.configure_logging()",
+        "print('a\\x1b[2Jb\\x07')",
+        "logs.log.warning('c\\x1b]0;d')",
+    )
+    printed, logged, _ = left_on(got)
+    assert printed == "a\ufffd[2Jb\ufffd"
+    assert logged.endswith(" WARNING c\ufffd]0;d")
+
+
 def test_it_says_what_is_done_and_for_how_long_and_leaves_nothing() -> None:
     got = shown(
         "drawn()",
