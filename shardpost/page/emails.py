@@ -235,6 +235,9 @@ def _client_row(visit: PageRequest, found: WeekStatus, one: ListedClient) -> Seq
 MOST_OF_CLIENT = 10
 
 
+NOT_MAILED, CLOSED = "not mailed", "closed"  # what weeks say that know nothing of a client
+
+
 def weeks_of_client(visit: PageRequest, client: str) -> tuple[Listing, str | None]:
     """Return a client's mail of each of the newest weeks; and why the states are unknown, if so."""
     known: Sequence[KnownWeek] = ()
@@ -248,11 +251,11 @@ def weeks_of_client(visit: PageRequest, client: str) -> tuple[Listing, str | Non
     except ShardpostError as error:
         why = str(error)
     problem = f"The states of these weeks are unknown: {why}" if why else None
-    none = None if problem else "not mailed"
+    none = None if problem else NOT_MAILED
     rows = [
         (
             Link(week, visit.url("emails/week", week=week)),
-            *(("closed", None) if one.closed else states.get(week, (none, None))),
+            *((CLOSED, None) if one.closed else states.get(week, (none, None))),
             Link("show the mail", visit.url("emails/mail", week=week, client=client)),
         )
         for one in known

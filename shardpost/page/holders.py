@@ -26,7 +26,7 @@ from shardpost.holders.position_history import (
 )
 from shardpost.kafka.partitioning import partition_of
 from shardpost.page.access import EMAILS, POSITIONS, sees
-from shardpost.page.emails import weeks_of_client
+from shardpost.page.emails import CLOSED, NOT_MAILED, weeks_of_client
 from shardpost.page.record_outcomes import letter_link, record_link, states_of_letters
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, chart_of, page_of
 from shardpost.page.request import (
@@ -197,6 +197,7 @@ def client(
     letters = _letter_states(visit, rejected)
     why = None if held else queries.why_no_holder(installation.tables, at, client)
     weeks, problem = weeks_of_client(visit, client) if _sees_contacts(visit) else (None, None)
+    states = {row[1] for row in weeks.rows} if weeks else set()
     return visit.answer(
         "holders_client.html",
         {"holders": held, "explain": [one for one in changes if one.change != Change.AMENDED]},
@@ -214,6 +215,7 @@ def client(
         current_week=str(IsoWeek.of(visit.now)),
         weeks=weeks,
         weeks_problem=problem,
+        was_mailed=bool(states - {NOT_MAILED, CLOSED, None}),  # perhaps its history was pruned
         topic=installation.topic,
         indented=indented,
         is_whole=is_whole,

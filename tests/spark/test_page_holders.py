@@ -71,8 +71,8 @@ def test_the_list_is_that_of_the_command_page_by_page(page: PageClient, story: S
 def test_a_search_finds_a_client_or_a_position_and_says_why_neither(page: PageClient) -> None:
     assert "holders/client?client=client2" in page.get("holders", search="client2")
     assert "holders/position?position=10" in page.get("holders", search="10")
-    unknown = "client nobody is unknown to snapshot 2: no record of it or its positions"
-    assert unknown in page.get("holders", search="nobody")
+    unknown = "client stranger is unknown to snapshot 2: no record of it or its positions"
+    assert unknown in page.get("holders", search="stranger")
     assert "holders/position?position=BAD1" in page.get("holders", search="BAD1")
     rejected = "client BAD2 is unknown to snapshot 2: all of its records were rejected"
     assert rejected in page.get("holders", search="BAD2")
@@ -108,8 +108,8 @@ def test_a_page_behind_the_last_one_says_which_that_is(page: PageClient) -> None
 
 def test_who_holds_nothing_is_told_as_the_command_tells_it(page: PageClient) -> None:
     assert "No position counts." in page.get("holders/client", client="client2")
-    unknown = "Client nobody is unknown to snapshot 2: no record of it or its positions"
-    assert unknown in page.get("holders/client", client="nobody")
+    unknown = "Client stranger is unknown to snapshot 2: no record of it or its positions"
+    assert unknown in page.get("holders/client", client="stranger")
     assert "position zzz is unknown to snapshot 2" in page.get("holders/position", position="zzz")
     assert "client: should have at least 1 character" in page.get("holders/client", 400, client="")
 

@@ -11,6 +11,8 @@ from shardpost.delta import snapshots
 from shardpost.holders import listed_holders
 from shardpost.holders.model.view_tables import CLIENT_EVENTS, CLIENTS
 from shardpost.settings import Settings
+from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.histories import (
     START,
     Batch,
@@ -24,6 +26,7 @@ from tests.support.histories import (
 )
 from tests.support.installed import installed
 from tests.support.page_client import PageClient, page_client
+from tests.support.written_weeks import begin, freeze, record
 
 KAFKA = {"partitions": 2, "kafka_timeout": 1, "snapshot_days": 36_500}
 HOSTILE = "<b>O'Neil</b> 100%_\\"
@@ -206,10 +209,24 @@ def test_the_history_of_a_client_says_what_was_added_changed_and_removed(page: P
 
 
 def test_of_an_unknown_client_nothing_else_is_shown(page: PageClient) -> None:
-    shown = page.get("holders/client", client="nobody")
-    assert re.search(r"Client nobody is unknown to snapshot \d: no record of it", shown)
+    shown = page.get("holders/client", client="stranger")
+    assert re.search(r"Client stranger is unknown to snapshot \d: no record of it", shown)
     assert "emails/mail" not in shown
     assert "History" not in shown
+
+
+def test_of_a_client_whose_history_was_pruned_its_mails_are_shown(
+    world: Settings, page: PageClient
+) -> None:
+    week = IsoWeek.of(START)
+    begin(world, week, week.end)
+    freeze(world, week, ["pruned"], week.end)
+    record(world, week, "pruned", DeliveryState.SENT)
+    shown = page.get("holders/client", client="pruned")
+    assert "Client pruned is unknown to snapshot" in shown
+    assert f"emails/mail?week={week}&client=pruned" in shown
+    assert "sent" in shown.split('id="emails"')[1]
+    assert 'id="emails"' not in page.get("holders/client", client="stranger")
 
 
 def test_a_position_leads_to_its_client_its_letters_and_its_records(page: PageClient) -> None:
