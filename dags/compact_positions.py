@@ -49,8 +49,8 @@ from shardpost.orchestration.tasks import (
     NO_BACKFILL,
     flag_param,
     params_of,
-    require_known,
 )
+from shardpost.run_requests.model.requests import require_known
 from shardpost.settings import installations
 from shardpost.values.schedules import longest_pause, longest_wait, next_run
 

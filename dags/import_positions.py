@@ -29,10 +29,17 @@ from dag_rules import set_task_options
 from shardpost.commands.positions import import_command
 from shardpost.errors import UsageError
 from shardpost.orchestration.spark_job import SparkJob
-from shardpost.orchestration.tasks import DEFAULTS, NO_BACKFILL, params_of, task_errors, text_param
+from shardpost.orchestration.tasks import (
+    DEFAULTS,
+    NO_BACKFILL,
+    params_of,
+    task_errors,
+    text_param,
+)
 from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
 from shardpost.position_import.model.plan import notes, summary
 from shardpost.position_import.model.source import ImportRequest
+from shardpost.run_requests.model.requests import require_known
 from shardpost.settings import installations
 from shardpost.wording import share
 
@@ -49,6 +56,7 @@ PARAMS = {
 
 def import_request(context: Context) -> ImportRequest:
     """Return the request of the job; UsageError for params that it could only refuse."""
+    require_known(context["dag_run"].conf, PARAMS)
     params = context["params"]
     max_closed = params["max_closed"] or None
     return ImportRequest(

@@ -34,6 +34,7 @@ from shardpost.orchestration.tasks import (
     params_of,
     task_errors,
 )
+from shardpost.run_requests.model.requests import require_known
 from shardpost.settings import installations
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,8 @@ log = logging.getLogger(__name__)
 def maintain(**context: Any) -> dict[str, Any]:
     """Maintain the tables once; return how much was removed."""
     from shardpost.maintenance.maintain import maintain_all
+
+    require_known(context["dag_run"].conf, {"dry_run": None})
 
     installation, dry_run = task_installation(), bool(context["params"]["dry_run"])
     found = maintain_all(installation, datetime.now(UTC), dry_run=dry_run)

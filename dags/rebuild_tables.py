@@ -40,12 +40,12 @@ from shardpost.orchestration.tasks import (
     NO_BACKFILL,
     Approval,
     params_of,
-    require_known,
     task_errors,
     text_param,
 )
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, RebuildRequest, tables_of
+from shardpost.run_requests.model.requests import require_known
 from shardpost.settings import installations
 from shardpost.wording import parse_share
 

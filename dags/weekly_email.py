@@ -53,10 +53,10 @@ from shardpost.orchestration.tasks import (
     MEANT,
     ON_DEMAND,
     params_of,
-    require_known,
     task_errors,
     text_param,
 )
+from shardpost.run_requests.model.requests import require_known
 from shardpost.settings import installations
 from shardpost.spark.job import document_of
 from shardpost.weekly_email.email_job import (

@@ -13,7 +13,7 @@ A task may ask a person: Airflow's own operator, whose questions stand under Req
 import logging
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -37,7 +37,7 @@ from shardpost.alerts.model.alert import (
     TASK_FAILED,
     Condition,
 )
-from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError, UsageError, one_line
+from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError
 from shardpost.installation import Installation
 from shardpost.orchestration.connections import of_dag, task_installation
 from shardpost.topics.model.finding import Severity
@@ -210,14 +210,6 @@ DEFAULTS: dict[str, Any] = {
     "on_failure_callback": alert,
     "on_success_callback": end_alert,
 }
-
-
-def require_known(given: Mapping[str, object] | None, params: Mapping[str, object]) -> None:
-    """Raise UsageError for an unknown param: Airflow would ignore it."""
-    if unknown := sorted((given or {}).keys() - params.keys()):
-        raise UsageError(
-            f"{', '.join(map(one_line, unknown))}: no such param; expected {', '.join(params)}"
-        )
 
 
 def text_param(title: str, description: str, **more: Any) -> Param:

@@ -8,18 +8,18 @@ from operator import attrgetter
 from typing import Any, TypedDict
 
 from shardpost.decisions import Decision, Kind, decisions_topic
-from shardpost.errors import ShardpostError, UsageError
+from shardpost.errors import ShardpostError, UsageError, shown
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import Coordinates, TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import committed_offset, watermark_of
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Outgoing
+from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.kafka.transactions import produce
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.model.commands import Command, CommandEntry, fold, parse_json
-from shardpost.run_requests.model.requests import MOST_BYTES, RequestStatus, status_of
+from shardpost.run_requests.model.requests import NotRun, RequestStatus, parse, status_of
 from shardpost.run_requests.request_topics import GROUP, LOCK, CommandWriter
 from shardpost.topics import guards
 
@@ -52,20 +52,15 @@ def conf_of(name: str, text: str) -> dict[str, Any]:
 def send_request(kafka: Kafka, key: str, value: dict[str, Any]) -> SentRequest:
     """Write a request {"Dag", "Conf", "RequestedBy"} to `run-requests`.
 
-    UsageError for one that would be refused undecoded; ShardpostError if Kafka does not accept it.
+    UsageError for one that would be refused as it is; ShardpostError if Kafka does not accept it.
     """
     try:
         raw = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-        parse_json(raw)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"request {key!r}: expected JSON, in UTF-8: {error}") from None
-    if not key:
-        raise UsageError("run key: expected at least one character")
-    for name, size in (("key", len(key.encode())), ("value", len(raw))):
-        if size > MOST_BYTES:
-            raise UsageError(
-                f"request: expected a {name} of at most {MOST_BYTES} bytes, found {size}"
-            )
+    parsed = parse(Record(key.encode(), raw, [], 0, kafka.topic("run-requests"), 0, 0))
+    if isinstance(parsed, NotRun):
+        raise UsageError(f"request {shown(key[:80])}: {parsed.reason}")
     topic = kafka.topic("decisions")
     count = partition_counts(kafka, [topic])[topic]
     decided = TopicPartition(topic, partition_of(key, count))

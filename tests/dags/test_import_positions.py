@@ -80,10 +80,11 @@ def test_a_refused_import_fails_the_run_and_is_not_repeated(
         {"source": "jdbc:postgresql://db/x"},
         {"source": "jdbc:postgresql://db/x", "table": "t", "max_closed": "20"},
         {"source": "jdbc:postgresql://db/x", "table": "t", "up_to": "yesterday"},
+        {"source": "jdbc:postgresql://db/x", "table": "t", "aply": True},
     ],
 )
 def test_params_that_could_only_be_refused_start_nothing(
-    dag: Any, stand_in: StandIn, conf: dict[str, str]
+    dag: Any, stand_in: StandIn, conf: dict[str, object]
 ) -> None:
     calls = stand_in({"": [0, PLAN]})
     run = dag.test(run_conf=conf)

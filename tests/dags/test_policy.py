@@ -17,6 +17,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from shardpost.checkout import CHECKOUT
 from shardpost.orchestration.tasks import alert, end_alert, say_that_it_is_tried_again
+from shardpost.run_requests.model.requests import DAG_PARAMS
 
 DAGS = CHECKOUT / "dags"
 HEAVY = {"pyspark", "delta", "deltalake", "confluent_kafka", "pandas", "pyarrow"}
@@ -53,6 +54,10 @@ def test_every_asset_has_a_uri_that_its_provider_accepts(dag: DAG) -> None:
     for asset in (*scheduled, *of_tasks):
         assert urlsplit(asset.uri).scheme in {"kafka", "file", "s3"}, asset.name
         assert asset.uri == Asset(asset.name, asset.uri).normalized_uri
+
+
+def test_requests_know_its_params(dag: DAG) -> None:
+    assert {*DAG_PARAMS.get(dag.dag_id, "").split()} == {*dag.params}
 
 
 def test_every_param_has_a_title_and_a_description_and_a_default(dag: DAG) -> None:

@@ -41,7 +41,7 @@ from shardpost.run_requests.model.requests import (
     run_id,
     status_of,
 )
-from shardpost.run_requests.request_client import commands_in_force, conf_of, release
+from shardpost.run_requests.request_client import commands_in_force, conf_of, release, send_request
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 
@@ -202,6 +202,19 @@ def test_only_listed_dags_and_recent_requests_are_run() -> None:
     assert isinstance(refused, NotRun)
     assert "more than 6 days ago" in refused.reason
     assert isinstance(outcome(record(asks(), at=NOW - timedelta(days=6))), Command)
+
+
+def test_an_unknown_param_of_a_dag_of_ours_is_refused_and_other_dags_take_any(
+    kafka: MemoryKafka,
+) -> None:
+    asked = asks("weekly_email", {"weak": "2026-W47", "early": True, "x" * 99: 1})
+    refused = parse(record(asked))
+    assert isinstance(refused, NotRun)
+    said = "weak, " + "x" * 39 + "…: no such param; expected week, shards, dry_run, "
+    assert refused.reason.startswith(said)
+    assert isinstance(parse(record(asks("a", {"weak": 1}))), Command)
+    with pytest.raises(UsageError, match=said):
+        send_request(installed(kafka.settings).kafka, "k", asked)
 
 
 def test_a_request_in_another_partition_than_its_keys_goes_there() -> None:

@@ -6,12 +6,13 @@ and another payload under the same key is a conflict: recorded, and not run.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 
 from shardpost.decisions import Decision, Kind
+from shardpost.errors import UsageError, single_line
 from shardpost.instants import instant_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Record
@@ -22,6 +23,7 @@ from shardpost.run_requests.model.commands import (
     Release,
     parse_json,
 )
+from shardpost.wording import some_of
 
 PREFIX = "request__"  # unlike Airflow's own: scheduled__, manual__, backfill__, asset_triggered__
 # A run id is part of file names: shorter than the 250 characters that Airflow takes.
@@ -55,6 +57,24 @@ def escaped(key: str) -> str:
     if len(text) <= LONGEST_KEY:
         return text
     return f"{text[:_KEPT]}~~{sha256(raw).hexdigest()[:_HASH]}"
+
+
+# {DAG of ours: its params, if any}, known without Airflow; tests/dags/test_policy.py compares them.
+DAG_PARAMS = {
+    "compact_positions": "country_changed accept_drop follow",
+    "import_positions": "source table query apply max_closed import_id up_to why",
+    "maintain_tables": "dry_run",
+    "rebuild_tables": "action country source tables max_changed why",
+    "weekly_email": "week shards dry_run on_unknown again early country_changed accept_drop",
+}
+
+
+def require_known(given: Iterable[str] | None, params: Iterable[str]) -> None:
+    """Raise UsageError for an unknown param: Airflow would ignore it."""
+    known = dict.fromkeys(params)
+    if unknown := sorted({*(given or ())} - known.keys()):
+        names = some_of([single_line(name, _KEPT) for name in unknown])
+        raise UsageError(f"{names}: no such param; expected {', '.join(known)}")
 
 
 @dataclass(frozen=True)
@@ -102,6 +122,10 @@ def _request(key: str, form: object, record: Record) -> Command | NotRun:
         return NotRun(f"expected Conf to be an object, found {shown(conf)}")
     if not isinstance(requested_by, str):
         return NotRun(f"expected RequestedBy to be text, found {shown(requested_by)}")
+    try:
+        require_known(conf, DAG_PARAMS.get(dag, "").split() or conf)
+    except UsageError as error:
+        return NotRun(str(error))
     at_ms = int(instant_of(record.timestamp).timestamp() * 1000)
     by, name = requested_by or NOT_SAID, run_id(key, record.offset, at_ms)
     return Command(key, CommandState.ISSUED, dag, conf, by, record.offset, name)
