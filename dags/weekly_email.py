@@ -20,8 +20,9 @@ committed before the week ended, or if the week ended too long ago
 backfill is never too late; without `week`, it mails the week of its data interval, or else the last
 week that ended. Any run skips a week that is closed, or whose audience was erased.
 
-If far fewer clients would get a mail than in the week before, nothing is frozen, and the run fails
-until a run with **accept drop** confirms it (a dry run lists who would get a mail, and fails too).
+If far fewer clients would get a mail than in the week before, or none, nothing is frozen, and the
+run fails until a run with **accept drop** confirms it (a dry run lists who would get a mail, and
+fails too).
 It also fails if `SHARDPOST_COUNTRY` differs from the newest snapshot's (**country changed**).
 
 To check first: a **dry run** prints into the logs of `send` who would get what; the page of the

@@ -123,14 +123,14 @@ def email_command(
     `shardpost emails` reports what was delivered. Uses the newest snapshot and does not compact.
     Exit code 3: done, but some deliveries are unknown (`shardpost emails` lists them), or too many
     clients failed or are not subscribed; or nothing is frozen, since recipients fall by more than
-    SHARDPOST_MAX_DROP; or the week is paused.
+    SHARDPOST_MAX_DROP, or there are none; or the week is paused.
     """
     if (subcommand := ctx.invoked_subcommand) is not None:
         if dry_run or take_over or wants_json() or week or any(options.values()):
             raise UsageError(f"put the options of `email {subcommand}` after its name")
         return DONE
     if week is None:
-        raise click.UsageError("Missing option '--week'.")
+        raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
     from shardpost.locks import refused_runs
     from shardpost.topics import guards
     from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest, Mode
@@ -144,6 +144,7 @@ def email_command(
         raise UsageError("--take-over cannot be used with --dry-run, which takes nothing over")
     if take_over:
         guards.take_topics(installation, take_over=True)
+    request.week.as_of(request.now, early=request.early)  # a wrong week is not noted
     log.info("weekly_email %s: checking its snapshot and its ledger", request.week)
     with (
         refused_runs.noting(installation.files, WEEKLY_EMAIL.name)

@@ -7,19 +7,18 @@ would become of it.
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from difflib import get_close_matches
 
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import LONGEST_EXCHANGE, MOST_UNKNOWN_KEPT, Snapshot, UnknownExchanges
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table, Version
-from shardpost.errors import NEEDS_ATTENTION, ShardpostError, UsageError, shown
+from shardpost.errors import NEEDS_ATTENTION, ShardpostError, UsageError, WrongCountryError
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.fields import first_problem
 from shardpost.holders.model.view_tables import EXCHANGES, INPUTS
 from shardpost.installation import Installation
-from shardpost.wording import counted
+from shardpost.wording import counted, meant
 
 _KNOWN = "SELECT key, country FROM exchanges WHERE is_open AND country IS NOT NULL"
 _UNKNOWN = f"""
@@ -71,7 +70,7 @@ def unknown_of(tables: Tables, snapshot: Snapshot) -> dict[str, str]:
 
 def why_unknown(exchange: str, known: Collection[str]) -> str:
     """Return that an exchange has no country, and which of those known may have been meant."""
-    return f"exchange {exchange!r} has no record with a Country{_meant(exchange, known)}"
+    return f"exchange {exchange!r} has no record with a Country{meant(exchange, known)}"
 
 
 def problem_of(installation: Installation, topic: str, value: bytes) -> str | None:
@@ -101,7 +100,7 @@ def require_country(tables: Tables, last: Snapshot, country: str) -> None:
         text = f"country {wanted!r}: {in_force}"
     else:
         text = f"{unknown_country(wanted, known)}, and {in_force}"
-    raise UsageError(
+    raise WrongCountryError(
         f"{text}. Correct SHARDPOST_COUNTRY; or change the country: `shardpost rebuild start"
         " --country …`, `rebuild diff` and `rebuild swap` show the affected clients first, while"
         " --country-changed applies it at once"
@@ -110,15 +109,9 @@ def require_country(tables: Tables, last: Snapshot, country: str) -> None:
 
 def unknown_country(country: str, known: Collection[str]) -> str:
     """Return that no exchange has a country, and which country may be meant, of those `known`."""
-    meant = _meant(country, known) or "."
+    nearest = meant(country, known) or "."
     named = ", ".join(sorted(known)[:MOST_NAMED]) + (", …" if len(known) > MOST_NAMED else "")
-    return f"country {country!r}: no exchange has it{meant} Their countries are {named}"
-
-
-def _meant(name: str, known: Collection[str]) -> str:
-    by_plain = {one.strip().casefold(): one for one in sorted(known)}
-    nearest = get_close_matches(name.strip().casefold(), by_plain, n=1)
-    return f": did you mean {shown(by_plain[nearest[0]])}?" if nearest else ""
+    return f"country {country!r}: no exchange has it{nearest} Their countries are {named}"
 
 
 def require_exchange_in(
@@ -127,7 +120,8 @@ def require_exchange_in(
     """Refuse a country that no exchange has, where any has one."""
     known = {*known_at(tables, made).values()}
     if known and country not in known:
-        raise UsageError(f"{unknown_country(country, known)}. {advice}")
+        kind = WrongCountryError if advice == CORRECT else UsageError
+        raise kind(f"{unknown_country(country, known)}. {advice}")
 
 
 # Counts below this are not checked: they can drop to 0 on a normal day.

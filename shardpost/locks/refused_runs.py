@@ -1,6 +1,7 @@
 """Why the last run of each job was refused, as doctor, watch and page report it: shared files.
 
-Every error that ends a run is recorded, except transient ones; the next successful run clears it.
+Every error that ends a run is recorded, except transient ones and wrong commands, which whoever
+made them reads; the next successful run clears it.
 """
 
 import logging
@@ -12,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
+from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError, WrongCountryError
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.locks.locks import LockedError
 from shardpost.locks.shared_files import Files, SharedFile, shared_files
@@ -42,13 +43,16 @@ def refusals(files: Files, now: datetime) -> dict[str, Refusal]:
     return {job: one for job, one in known.items() if now - one.at < REPORTED_FOR}
 
 
+_PASSING = (KafkaUnreachableError, LockedError, UsageError)
+
+
 @contextmanager
 def noting(files: Files, job: str) -> Iterator[None]:
     """Note why a run of a job is refused."""
     try:
         yield
     except ShardpostError as error:
-        if not isinstance(error, KafkaUnreachableError | LockedError):
+        if isinstance(error, WrongCountryError) or not isinstance(error, _PASSING):
             note(files, job, str(error))
         raise
 

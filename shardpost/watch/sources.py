@@ -303,12 +303,13 @@ def collect_emails(installation: Installation, now: datetime) -> Observations:
 def _missing_weeks(
     found: Observations, installation: Installation, frozen: list[FrozenWeek], now: datetime
 ) -> None:
-    known = {IsoWeek.parse(one.week) for one in frozen}
+    known = {IsoWeek.parse(one.week): one.recipients for one in frozen}
+    first = min((week for week, clients in known.items() if clients), default=None)
     later = WeeklyTime.parse(installation.settings.weekly_send).later(IsoWeek.last_ended(now).end)
     week = IsoWeek.last_ended(now - EMAILS_WITHIN - later)
     and_later = f", and {duration_text(later)} more (SHARDPOST_WEEKLY_SEND)" if later else ""
     for _ in range(MISSING_FOR):
-        if week > min(known) and week not in known:
+        if first is not None and week > first and week not in known:
             text = (
                 f"the week ended {week.end:%Y-%m-%d} 00:00 UTC, and its audience is not frozen:"
                 f" expected within {duration_text(EMAILS_WITHIN)}{and_later};"

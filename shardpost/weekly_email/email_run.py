@@ -99,9 +99,7 @@ def why_refused(request: EmailRequest, week: PreparedWeek) -> str | None:
     if week.frozen or request.early or request.accept_drop:
         return None
     counts, tables = dict.fromkeys((RECIPIENTS, WITH_ADDRESS), 0), week.state.installation.tables
-    has_earlier = week.state.frozen_before() is not None
-    held = holding_clients(tables, week.snapshot, week.as_of) if has_earlier else ()
-    for batch in held:
+    for batch in holding_clients(tables, week.snapshot, week.as_of):
         counts[RECIPIENTS] += len(batch)
         counts[WITH_ADDRESS] += len(batch) - batch.column("email").null_count
     try:

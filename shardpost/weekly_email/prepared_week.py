@@ -12,7 +12,7 @@ from typing import Any
 
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, Counts, Snapshot
-from shardpost.errors import NoSnapshotError, ShardpostError
+from shardpost.errors import NoSnapshotError, ShardpostError, UsageError
 from shardpost.holders import plausibility
 from shardpost.installation import Installation
 from shardpost.rebuilds import registry
@@ -157,7 +157,8 @@ def why_behind(installation: Installation, request: EmailRequest) -> str | None:
 def require_no_collapse(state: WeekState, counts: dict[str, int], in_snapshot: Counts) -> None:
     """Refuse an audience with far fewer clients than the last frozen week before.
 
-    Also refuse a snapshot with far more positions on unknown exchanges, even for the first week.
+    Also refuse, even for the first week, a snapshot with far more positions on unknown exchanges,
+    and an audience without a client: UsageError for a week that ended before the first snapshot.
     """
     before, most = state.frozen_before(), state.installation.settings.max_drop
     known = {RECIPIENTS: before.recipients} if before else {}
@@ -171,6 +172,11 @@ def require_no_collapse(state: WeekState, counts: dict[str, int], in_snapshot: C
         limit = f"by more than SHARDPOST_MAX_DROP={most:g} of {positions} allows"
         why = f"{what}: {in_snapshot.unknown}: {more} more, {limit}. {ACCEPT}"
         raise plausibility.CollapseError(why)
+    if not counts[RECIPIENTS]:
+        first = min(snapshots.committed_times(state.installation.tables).values())
+        kind = UsageError if first >= state.week.end else plausibility.CollapseError
+        since = f"(the first snapshot is of {first:%Y-%m-%d %H:%M} UTC)"
+        raise kind(f"{what}: no client held stock that counts at its end {since}. {ACCEPT}")
 
 
 def _require_covered(snapshot: Snapshot, request: EmailRequest, as_of: datetime) -> None:

@@ -74,9 +74,10 @@ class WeekState:
         return next((known for known in self.frozen_weeks if known.week == str(self.week)), None)
 
     def frozen_before(self, *, with_audience: bool = False) -> FrozenWeek | None:
-        """Return the last frozen week before, optionally one that still has its audience."""
+        """Return the last frozen week before with any client, optionally with its audience."""
         # Text such as 2026-W47 sorts in the order of the weeks.
-        earlier = (known for known in self.frozen_weeks if known.week < str(self.week))
+        week = str(self.week)
+        earlier = (known for known in self.frozen_weeks if known.recipients and known.week < week)
         return next((one for one in earlier if not (with_audience and one.why_no_audience)), None)
 
     @cached_property

@@ -318,9 +318,15 @@ def test_a_ledger_that_was_recreated_after_mails_were_sent_mails_nobody_again(
     assert server.taken == {"client1@x.example": 1}
 
 
-def test_an_empty_audience_freezes_too(world: World, server: MailServer) -> None:
+def test_an_empty_audience_is_frozen_only_if_that_is_accepted(
+    world: World, server: MailServer
+) -> None:
     world.commit(looked_at=NOW)
-    code, result = run(world)
+    for refused in ((), ("--freeze-only",)):
+        with pytest.raises(ShardpostError, match="no client held stock that counts at its end"):
+            run(world, *refused)
+    assert FrozenWeeks(installed(world.settings).tables).list_all() == []
+    code, result = run(world, "--accept-drop")
     assert (code, total(result, "sent")) == (0, 0)
     found = FrozenWeeks(installed(world.settings).tables).find(WEEK)
     assert found is not None

@@ -18,7 +18,7 @@ MODES = {
     frozenset({"--freeze-only"}): Mode.FREEZE,
     frozenset({"--freeze-only", "--dry-run"}): Mode.LIST_GROUPS,
 }
-FLAGS = {"--early": "early", "--scheduled": "is_scheduled"}
+FLAGS = {"--early": "early", "--scheduled": "is_scheduled", "--accept-drop": "accept_drop"}
 OPTIONS: dict[str, tuple[str, Callable[[str], object]]] = {
     "--shards": ("shards", str),
     "--again": ("again", str),

@@ -8,7 +8,13 @@ import pytest
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot
 from shardpost.delta.snapshot import MOST_UNKNOWN_KEPT, Counts, UnknownExchanges
-from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError, UsageError
+from shardpost.errors import (
+    BAD_USAGE,
+    NEEDS_ATTENTION,
+    ShardpostError,
+    UsageError,
+    WrongCountryError,
+)
 from shardpost.holders import plausibility
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.compaction_request import CompactionRequest
@@ -32,7 +38,7 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.prepared_week import require_no_collapse
 from shardpost.weekly_email.week_state import WeekState
 from tests.support.committed_snapshot import commit_snapshot
-from tests.support.histories import START, Batch, country_of, overwrite, put, write
+from tests.support.histories import START, Batch, country_of, overwrite, put, snapshot, write
 from tests.support.how_far import drawn, some
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
@@ -223,7 +229,22 @@ def test_a_week_is_held_against_the_positions_that_newly_count_for_nobody(
         require(31, 40)
 
 
-def test_a_week_is_held_against_the_last_frozen_one_before_it(kafka: MemoryKafka) -> None:
+@pytest.mark.parametrize(("week", "kind"), [(WEEK, CollapseError), (WEEK.previous, UsageError)])
+def test_an_audience_without_a_client_is_refused(
+    kafka: MemoryKafka, week: IsoWeek, kind: type[ShardpostError]
+) -> None:
+    made = replace(snapshot(1, {}), committed_at=WEEK.start)
+    snapshots.commit(installed(kafka.settings).tables, made)
+    state = WeekState(installed(kafka.settings), week)
+    said = rf"{week}: no client held stock .* \(the first snapshot is of {WEEK.start:%F %R} UTC\)"
+    with pytest.raises(ShardpostError, match=rf"{said}\. Nothing was .*--accept-drop") as refused:
+        require_no_collapse(state, {RECIPIENTS: 0, WITH_ADDRESS: 0}, Counts())
+    assert type(refused.value) is kind
+
+
+def test_a_week_is_held_against_the_last_frozen_one_with_clients_before_it(
+    kafka: MemoryKafka,
+) -> None:
     settings = kafka.settings
 
     def require(clients: int, with_address: int, week: IsoWeek = WEEK) -> None:
@@ -231,15 +252,16 @@ def test_a_week_is_held_against_the_last_frozen_one_before_it(kafka: MemoryKafka
         state = WeekState(installed(settings), week)
         require_no_collapse(state, counts, Counts())
 
-    require(0, 0)
-    freeze(settings, WEEK.previous, [f"c{n}" for n in range(12)], WEEK.start)
+    require(1, 0)
+    freeze(settings, WEEK.previous.previous, [f"c{n}" for n in range(12)], WEEK.start)
+    freeze(settings, WEEK.previous, [], WEEK.start)
     freeze(settings, WEEK.next, ["c1"], WEEK.next.end)
-    require(0, 0, WEEK.previous)
+    require(1, 0, WEEK.previous.previous)
     require(6, 6)
     for found in [(5, 5), (12, 5), (0, 0)]:
-        with pytest.raises(CollapseError, match=r"2026-W47 after 2026-W46: .* from 12 to"):
+        with pytest.raises(CollapseError, match=r"2026-W47 after 2026-W45: .* from 12 to"):
             require(*found)
-    FrozenWeeks(installed(settings).tables).mark_erased(WEEK.previous, WEEK.end)
+    FrozenWeeks(installed(settings).tables).mark_erased(WEEK.previous.previous, WEEK.end)
     require(6, 0)
     with pytest.raises(CollapseError, match="recipients fall from 12 to 5"):
         require(5, 5)
@@ -262,10 +284,13 @@ def test_why_a_compaction_was_refused_is_told_until_one_is_not(kafka: MemoryKafk
     assert refused_runs.refusals(installed(settings).files, now) == {}
 
 
-PASSING = [KafkaUnreachableError("away"), LockedError("another run has it")]
+PASSING = [
+    *(KafkaUnreachableError("away"), LockedError("another run has it")),
+    UsageError("no such week"),
+]
 REFUSALS = [
     *(TombstonesLostError("gone"), UncertainKeysError("maybe"), NotOwnerError("another home's")),
-    *(UsageError("no such week"), ShardpostError("recreated")),
+    *(WrongCountryError("no such country"), ShardpostError("recreated")),
 ]
 
 

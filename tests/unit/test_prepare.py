@@ -9,6 +9,7 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, IncompleteLook
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.locks.locks import LockedError
+from shardpost.locks.refused_runs import refusals
 from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.topics.creation import apply_topics
@@ -232,7 +233,7 @@ def test_settings_that_no_remote_server_may_be_used_with_stop_every_mode(
 def test_a_frozen_week_lists_its_groups_and_one_that_is_not_has_no_number_of_clients(
     at: Settings,
 ) -> None:
-    look(at, NOW)
+    hold(at, ["client1"], {}, NOW)
     assert run(request("--freeze-only", "--dry-run"), installed(at))[1]["recipients"] is None
     freeze(at)
     code, document = run(request("--freeze-only"), installed(at))
@@ -297,6 +298,8 @@ def test_what_can_be_known_without_spark_is_refused_without_it(
 ) -> None:
     found, out, err = shardpost.answer("email", *arguments, *dry)
     assert (found, out, said in err) == (code, "", True), err
+    noted = refusals(installed(shardpost.settings).files, datetime.now(UTC))
+    assert {*noted} == ({"weekly_email"} if "compact" in said and not dry else set())
 
 
 def test_bad_shards_are_refused_without_kafka_too(settings: Settings) -> None:

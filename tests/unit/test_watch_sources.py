@@ -59,7 +59,9 @@ def test_a_frozen_week_whose_clients_nobody_mails_is_found_after_a_day(at: Setti
 
 def test_a_week_that_ended_and_is_not_frozen_is_found_once_any_was(at: Settings) -> None:
     assert emails(at, W47.end + 30 * DAY) == []
+    freeze(at, IsoWeek.parse("2020-W01"), [], W47.end)  # without a client
     frozen_week(at, W47)
+    assert emails(at, W47.end + DAY) == []
     skipped, later = W47.next, W47.next.next
     assert emails(at, skipped.end + 23 * HOUR) == []
     assert emails(at, skipped.end + DAY) == [("emails-missing", str(skipped))]
