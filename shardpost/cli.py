@@ -7,7 +7,6 @@ import sys
 import traceback
 from contextlib import suppress
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -71,18 +70,6 @@ class Commands(click.Group):
         names = [CompletionItem(name) for name in COMMANDS if name.startswith(incomplete)]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; where there is none, say which may have been meant."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            if nearest := get_close_matches(args[0], COMMANDS, n=1):
-                text = f"{error.message} Did you mean {nearest[0]}?"
-                raise click.UsageError(text, ctx) from None
-            raise
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
         if cmd_name not in COMMANDS:
@@ -135,7 +122,7 @@ def run(argv: list[str]) -> int:
     except ShardpostError as error:
         return _fail(f"{error}{_hint(error)}", error.exit_code)
     except click.ClickException as error:
-        error.show(sys.stderr)
+        _explained(error).show(sys.stderr)
         return BAD_USAGE
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", COULD_NOT)
@@ -149,14 +136,41 @@ def run(argv: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _explained(error: click.ClickException) -> click.ClickException:
+    """Return an error with near names, or with the help of an option that is missing."""
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    match error:
+        case click.NoSuchCommand(command_name=name) if ctx and isinstance(ctx.command, click.Group):
+            return click.NoSuchCommand(name, None, ctx.command.list_commands(ctx), ctx)
+        case click.NoSuchOption(possibilities=None | [], option_name=name) if ctx:
+            options = [one for one in ctx.command.params if isinstance(one, click.Option)]
+            word = name.strip("-").casefold()
+            if near := [one.opts[-1] for one in options if word in (one.help or "").casefold()]:
+                text = f"{error.message} Did you mean {' or '.join(near)}?"
+                return click.NoSuchOption(name, text, ctx=ctx)
+        case click.MissingParameter(param=click.Option(help=str(text)) as option):
+            return click.MissingParameter(text, ctx, option)
+    return error
+
+
 def _empty_value(argv: list[str]) -> str | None:
     """Return the option, or argument, that is given and empty: a filter would choose all."""
     for before, given in pairwise(["", *argv] if argv[:1] != ["airflow"] else []):
         if not given:
-            return before if before[:2] == "--" else "argument"
+            return before if before[:2] == "--" else _arguments(argv)
         if given[:2] == "--" and given.find("=") == len(given) - 1:
             return given[:-1]
     return None
+
+
+def _arguments(argv: list[str]) -> str:
+    """Return the names of the arguments that a command takes."""
+    command: click.Command = root
+    for word in argv:
+        if isinstance(command, click.Group):
+            command = command.get_command(click.Context(command), word) or command
+    names = [one.human_readable_name for one in command.params if isinstance(one, click.Argument)]
+    return " or ".join(names) or "argument"
 
 
 def _fail(text: str, code: int) -> int:

@@ -49,7 +49,7 @@ def emails_command(
             raise UsageError(f"put the options of `emails {subcommand}` after its name")
         return DONE
     if week is None:
-        raise click.UsageError("Missing option '--week'.")
+        raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
     if client is not None and state is not None:
         raise UsageError(
             "--client and --state: expected only one of them, since --client shows the state"

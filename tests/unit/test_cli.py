@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -80,14 +81,21 @@ def test_an_internal_error_is_one_line_where_no_file_can_be_written(
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("compcat", "No such command 'compcat'. Did you mean compact?\n"),
+        ("compcat", "No such command 'compcat'. Did you mean 'compact'?\n"),
+        ("mail", "No such command 'mail'. (Did you mean one of: 'email', 'emails'?)\n"),
         ("xyz", "No such command 'xyz'.\n"),
+        ("letters lst", "No such command 'lst'. Did you mean 'list'?\n"),
+        ("email", "Missing option '--week'. ISO week, such as 2026-W47. Required.\n"),
+        ("emails", "Missing option '--week'. ISO week, such as 2026-W47. Required.\n"),
+        ("runs request k --params {}", "No such option '--params'. Did you mean --conf?\n"),
+        ("runs request k --daag x", "No such option '--daag'. Did you mean '--dag'?\n"),
+        ("runs request k --nonsense", "No such option '--nonsense'.\n"),
     ],
 )
-def test_the_command_that_may_have_been_meant_is_named(
+def test_the_command_or_option_that_may_have_been_meant_is_named(
     settings: Settings, word: str, said: str
 ) -> None:
-    code, _, err = CommandLineHere(settings.environ()).answer(word)
+    code, _, err = CommandLineHere(settings.environ()).answer(*word.split())
     assert (code, err.endswith(said)) == (2, True)
 
 
@@ -163,7 +171,7 @@ def test_an_option_or_argument_that_is_given_and_empty_is_bad_usage(
     arguments: tuple[str, ...],
 ) -> None:
     said = CommandLineHere({}).refused(*arguments, code=2)
-    assert "expected a value, found an empty string" in said
+    assert re.search(r"(--\w+|[A-Z]{2,}): expected a value, found an empty string", said)
 
 
 def test_an_option_may_have_a_value_that_ends_with_an_equals_sign() -> None:

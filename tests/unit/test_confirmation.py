@@ -133,4 +133,5 @@ def test_a_needed_reason_is_asked_for_until_there_is_one(shardpost: CommandLineH
 
 def missing_why(command: str) -> str:
     usage = f"Usage: shardpost {command} [OPTIONS] CLIENT\n"
-    return f"{usage}Try 'shardpost {command} --help' for help.\n\nError: Missing option '--why'.\n"
+    said = "Missing option '--why'. Reason, which is recorded. A terminal prompts for it."
+    return f"{usage}Try 'shardpost {command} --help' for help.\n\nError: {said}\n"
