@@ -1,5 +1,6 @@
 """The embedded stack as a whole: up, down and status."""
 
+import shlex
 import shutil
 import tempfile
 import time
@@ -116,6 +117,10 @@ def down(settings: Settings, *, say: Say) -> None:
             part.service.stop(settings)
         if set(states.values()) == {DOWN}:
             say(NOTHING_UP)
+            for file in sorted(settings.home.glob(f"*/kafka/{broker.PID_FILE}")):
+                if daemons.Daemon("kafka", (), {}, file, file).alive:
+                    home = shlex.quote(str(file.parent.parent))
+                    say(f"a stack is up in a folder of it: SHARDPOST_HOME={home} shardpost down")
 
 
 def status(settings: Settings) -> dict[str, State]:

@@ -57,6 +57,29 @@ def test_what_was_stopped_is_said_also_if_it_is_nothing(
     assert all(len(service.stopped) == 1 for service in services)
 
 
+def test_where_nothing_is_running_the_homes_below_that_are_up_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stack, "_all", lambda _: [Part("1", "Kafka", 1, "", Service(is_up=False))])
+    process = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    up, gone = (
+        Daemon("kafka", [], {}, tmp_path / "log", tmp_path / name / "kafka" / "kafka.pid")
+        for name in ("demo-a b", "demo-2")
+    )
+    for daemon in (up, gone):
+        daemon.pid_file.parent.mkdir(parents=True)
+        daemon._remember(process.pid if daemon is up else 2**22)
+    found: list[str] = []
+    stack.down(Settings(home=tmp_path), say=found.append)
+    process.kill()
+    process.wait()
+    home = tmp_path / "demo-a b"
+    assert found == [
+        NOTHING_UP,
+        f"a stack is up in a folder of it: SHARDPOST_HOME='{home}' shardpost down",
+    ]
+
+
 def test_a_home_that_cannot_be_written_is_stopped_without_its_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
