@@ -25,7 +25,7 @@ from shardpost.dead_letters.model.redrive_request import (
     RedriveRequest,
     require_fitting,
 )
-from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError, harmless, one_line
+from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError, one_line, shown
 from shardpost.installation import opened
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
 
     redrive = prepared(opened(), request, options.canary, options.rate, options.up_to)
     planned = plan_redrive(redrive)
-    if request.allow_repeated:
+    if request.allow_repeated and request.value is None:
         without = plan_redrive(replace(redrive, request=replace(request, allow_repeated=False)))
         if without.refused_count == planned.refused_count:
             click.echo(AGAIN_IN_VAIN, err=True)
@@ -134,7 +134,10 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
 
         for origin, _ in planned.groups:
             if problem := problem_of(redrive.installation, origin, request.value):
-                click.echo(one_line(f"--value: the next compaction {problem}"), err=True)
+                said = one_line(f"--value: the next compaction {problem}")
+                if options.is_applied and not request.allow_repeated:
+                    raise UsageError(f"{said}. Nothing was redriven: correct it, or add --again")
+                click.echo(said, err=True)
     done = _carry_out(redrive, planned) if options.is_applied else None
     print_document(planned.as_json(request.kind, done), lambda: _plan_text(planned, request, done))
     return NEEDS_ATTENTION if planned.refused_count else DONE
@@ -162,7 +165,7 @@ def _plan_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None
         for group, count in planned.groups.most_common()
     ]
     lines = [text_table(("origin", "error", "letters", "such as"), rows)] if rows else []
-    lines += [one_line(f"refused: {name}: {reason}") for name, reason in planned.refused.items()]
+    lines += [one_line(f"refused: {shown(name)}: {why}") for name, why in planned.refused.items()]
     if planned.refused_count > len(planned.refused):
         lines.append(f"and {planned.refused_count - len(planned.refused)} more are refused")
     if done is None:
@@ -174,7 +177,7 @@ def _plan_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None
         lines.append(f"{done} {request.kind}")
     if planned.not_shown:
         lines.append(f"not changed: {planned.not_shown} more, which were not in the plan")
-    return harmless("\n".join(lines))
+    return "\n".join(lines)
 
 
 @click.command("redrive")
@@ -186,7 +189,8 @@ def _plan_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None
 @click.option(
     "--again",
     is_flag=True,
-    help="Also letters already parked twice by the same error, which are otherwise refused.",
+    help="Also letters already parked twice by the same error, and a --value that is rejected"
+    " again, which are otherwise refused.",
 )
 @parked_options
 def redrive_command(options: ParkedOptions, value: str | None, again: bool) -> int:

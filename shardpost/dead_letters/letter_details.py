@@ -95,6 +95,17 @@ def describe(installation: Installation, letter_id: str) -> LetterDetails:
     )
 
 
+def why_not_parked(installation: Installation, letter_id: str) -> str:
+    """Return the state of a letter that is not parked, or who decided on it, and when."""
+    try:
+        found = describe(installation, letter_id)
+    except NotFoundError:
+        return "no letter has this id; `shardpost letters list` lists the known letters"
+    for last in found.decisions[-1:]:
+        return f"not parked: {last.kind} {last.when:%Y-%m-%d %H:%M} UTC by {last.who} ({last.why})"
+    return f"not parked, but {found.state}"
+
+
 def newest_record(kafka: Kafka, steps: Sequence[Step], generations: Generations) -> Record | None:
     """Return the last record with a value among a letter's steps, parked ones first.
 

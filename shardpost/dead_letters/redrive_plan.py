@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
+from shardpost.dead_letters.letter_details import why_not_parked
 from shardpost.dead_letters.letter_topics import routes_of
-from shardpost.dead_letters.model.letter_history import Step
+from shardpost.dead_letters.model.letter_history import ListFilters, Step
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Shown
 from shardpost.dead_letters.redrive import (
     NOT_SHOWN,
@@ -22,7 +23,7 @@ from shardpost.dead_letters.redrive import (
     carry_out_redrive,
     selected_letters,
 )
-from shardpost.errors import UsageError
+from shardpost.errors import UsageError, shown
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks, watermarks_of
@@ -30,6 +31,7 @@ from shardpost.kafka.reading import read_one
 from shardpost.kafka.topic_metadata import topic_ids
 from shardpost.locks.locks import exclusive
 from shardpost.topics.guards import require_stores
+from shardpost.wording import meant, some_of
 
 REFUSED_SHOWN = 100
 
@@ -49,7 +51,8 @@ def prepared(
 ) -> Redrive:
     """Return the redrive of a request, for the letters parked now or shown by a plan.
 
-    Raises ShardpostError if a store lost records, UsageError if the plan is for another topic.
+    Raises ShardpostError if a store lost records, UsageError if the plan is for another topic, or
+    the origin is no topic.
     """
     require_stores(installation, "dead-letters", "parking-lot")
     routes = routes_of(installation)
@@ -61,7 +64,22 @@ def prepared(
     if up_to is not None and (shown := Shown.parse(up_to)).topic_id != topic_id:
         why = f"expected topic id {shown.topic_id!r}, found {topic_id!r}: the topic was recreated"
         raise UsageError(f"{topic}: {why}: make a new plan")
-    return Redrive(installation, routes, request, shown, canary, rate)
+    redrive = Redrive(installation, routes, request, shown, canary, rate)
+    _require_origin(redrive)
+    return redrive
+
+
+def _require_origin(redrive: Redrive) -> None:
+    """Refuse an origin that is neither a topic nor that of a parked letter."""
+    origin = redrive.request.filters.origin
+    if origin is None or origin in redrive.installation.kafka.metadata().topics:
+        return
+    every = replace(redrive, request=replace(redrive.request, filters=ListFilters()))
+    parked = {one.origin for at in every.partitions for one in selected_letters(every, at)}
+    if origin not in parked:
+        known = some_of(sorted(parked)) or "no topic"
+        why = f"no topic has this name{meant(origin, parked) or '.'} Letters of {known} are parked"
+        raise UsageError(f"origin {shown(origin)}: {why}")
 
 
 @dataclass
@@ -151,8 +169,8 @@ def _planned(redrive: Redrive, letters: Iterable[ParkedLetter]) -> RedrivePlan:
             if left == 0:
                 plan.shown = redrive.shown.before(letter.partition, letter.offset)
     for letter_id in sorted(missing):
-        show = f"`shardpost letters show {letter_id}` prints its history, if there is any"
-        plan.refuse(letter_id, f"no parked letter has this id; {show}")
+        is_kept = len(plan.refused) < REFUSED_SHOWN
+        plan.refuse(letter_id, why_not_parked(redrive.installation, letter_id) if is_kept else "")
     return plan
 
 

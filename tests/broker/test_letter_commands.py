@@ -107,12 +107,13 @@ def test_an_id_that_is_not_parked_is_refused_and_the_others_go_on(
     assert shardpost.json("letters", "redrive", "--id", "positions-0-0", *why)["done"] == 1
     ids = ("--id", "positions-0-0", "--id", "nobody", "--id", "positions-0-1")
     plan = shardpost("letters", "redrive", *ids, code=3)
-    assert "refused: nobody: no parked letter has this id; `shardpost letters" in plan
+    assert "refused: 'nobody': no letter has this id; `shardpost letters list`" in plan
+    assert "refused: positions-0-0: not parked: redriven 2" in plan
     assert "\n1 would be redriven" in plan
     done = shardpost.json("letters", "discard", *ids, *why, code=3)
     assert (done["done"], done["letters"], done["refused"]) == (1, 1, 2)
     assert [one["letter_id"] for one in done["refusals"]] == ["nobody", "positions-0-0"]
-    other = ("--id", "positions-0-2", "--origin", "clients")
+    other = ("--id", "positions-0-2", "--origin", ready.topic("clients"))
     [left_out] = shardpost.json("letters", "discard", *other, *why, code=3)["refusals"]
     assert "parked, but excluded by --origin" in left_out["reason"]
     assert list(live(ready, ready.topic("parking-lot"))) == [b"positions-0-2"]
@@ -242,4 +243,4 @@ def test_show_prints_headers_value_and_life(ready: Settings, shardpost: CommandL
     assert (shown["state"], shown["value"], shown["size"]) == ("waiting", "base64 /w==", 1)
     assert ["error", "ValueError: bad"] in shown["headers"]
     assert [step["state"] for step in shown["life"]] == ["waiting"]
-    assert "no letter nobody" in shardpost.refused("letters", "show", "nobody", code=1)
+    assert "no letter 'nobody'" in shardpost.refused("letters", "show", "nobody", code=1)

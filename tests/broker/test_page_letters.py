@@ -98,7 +98,7 @@ def test_hostile_letters_are_shown_harmless_and_values_of_all_kinds_can_be_saved
     assert page.raw("letters/value", id="positions-0-0").content == b"\xff\x00"
     assert "00000000  ff 00" in page.get("letters/letter", id="positions-0-0")
     assert "Only the beginning is shown" in page.get("letters/letter", id="positions-0-2")
-    assert "no letter nobody" in page.get("letters/letter", 404, id="nobody")
+    assert "no letter missing" in page.get("letters/letter", 404, id="missing")
     assert "state: expected one of waiting" in page.get("letters", 400, state="x")
     assert "There is no page 99: the last one is page 1." in page.get("letters/list", page=99)
     filtered = page.get("letters", origin="positions", state="parked")
@@ -168,7 +168,7 @@ def test_a_plan_changes_nothing_and_is_carried_out_with_the_users_name(
     plan = f"letters/plan?{urlencode({'do': 'discard', 'ids': ids})}"
     said = page.send(plan, "letters/apply", why="lost")
     assert "<strong>1</strong> of 1 letter discarded, 1 refused" in said
-    assert "no parked letter has this id" in said
+    assert "no letter has this id" in said
     again = page.json("letters/run")
     assert (again["state"], again["done"], again["refused"]) == ("done", 1, 1)
     assert live(ready, ready.topic("parking-lot")) == {}

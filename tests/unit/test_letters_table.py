@@ -1,5 +1,6 @@
 """The table of letters, and their commands, where topics are recreated; Kafka in memory."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -306,7 +307,31 @@ def test_a_new_value_is_checked_by_the_plan_and_by_what_carries_it_out(
     park(kafka, "one", 1)
     asked = ("letters", "redrive", "--id", "one", "--value", value)
     assert shardpost.answer(*asked)[2] == said
-    assert shardpost.answer(*asked, "--apply", "--why", "x")[2] == said
+    code, _, err = shardpost.answer(*asked, "--apply", "--why", "x")
+    assert (code, said.strip() in err, "add --again" in err) == (2 if said else 0, True, bool(said))
+    if said:
+        assert shardpost.answer(*asked, "--apply", "--again", "--why", "x")[::2] == (0, said)
+        assert "not parked: edited " in shardpost("letters", "redrive", "--id", "one", code=3)
+
+
+def test_a_letter_that_was_redriven_is_refused_with_when_and_by_whom(
+    kafka: MemoryKafka, shardpost: CommandLine
+) -> None:
+    park(kafka, "one", 1)
+    asked = ("letters", "redrive", "--id", "one", "--id", "nobody")
+    shardpost(*asked, "--apply", "--why", "mended", "--by", "anna", code=3)
+    said = shardpost(*asked, code=3)
+    assert re.search(r"refused: one: not parked: redriven 2.* UTC by anna \(mended\)\n", said)
+    assert "refused: 'nobody': no letter has this id; `shardpost letters list`" in said
+
+
+def test_an_origin_without_topic_or_letter_is_refused_with_those_of_parked_letters(
+    kafka: MemoryKafka, shardpost: CommandLine
+) -> None:
+    park(kafka, "one", 1)
+    said = shardpost.refused("letters", "redrive", "--origin", "position", code=2)
+    assert "origin position: no topic has this name: did you mean positions? Letters of" in said
+    assert "0 would be discarded" in shardpost("letters", "discard", "--origin", "clients")
 
 
 @pytest.mark.parametrize("doing", ["redrive", "discard"])
