@@ -123,7 +123,7 @@ def assets(installation: str | None = None) -> OwnAssets:
     return OwnAssets(declared(installation))
 
 
-def value_of(message: Any, client: str) -> str | None:
+def value_of(client: str, message: Any) -> str | None:
     """Return a record's value if it is of that client, for the Kafka provider's sensors.
 
     None is any other record, and goes on waiting; a tombstone is `null`.

@@ -286,10 +286,10 @@ class Message:
 
 
 def test_a_sensor_waits_for_the_record_of_one_client() -> None:
-    assert value_of(Message(b"client1", b"{}"), "client1") == "{}"
-    assert value_of(Message(b"client1", None), "client1") == "null"
-    assert value_of(Message(b"client2", b"{}"), "client1") is None
-    assert value_of(Message(None, b"{}"), "client1") is None
+    assert value_of("client1", Message(b"client1", b"{}")) == "{}"
+    assert value_of("client1", Message(b"client1", None)) == "null"
+    assert value_of("client1", Message(b"client2", b"{}")) is None
+    assert value_of("client1", Message(None, b"{}")) is None
 
 
 def test_the_example_is_scheduled_by_the_same_asset_as_ours() -> None:
