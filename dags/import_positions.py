@@ -1,8 +1,10 @@
 """Import a full list of positions: compare it with what is open, and write the difference.
 
-By hand. The list is a CSV, JSON or Parquet file (or a folder of such) that the worker can read, or
-a table or query of a database behind a JDBC URL. It has the columns PositionId, Client, Ticker,
-Amount and Exchange, and **all** open positions: a position that it lacks is closed.
+By hand. The list is a CSV, JSON or Parquet file (or a folder of such) that the worker can read or
+that is on an object store (`s3://aws_default@bucket/list.csv`, with the id of a connection), or a
+table or query of a database: a JDBC URL, or `airflow:` and the id of a connection. It has the
+columns PositionId, Client, Ticker, Amount and Exchange, and **all** open positions: a position that
+it lacks is closed.
 
 1. `import` compares the list with the newest snapshot. Without the param `apply` it changes
    nothing; its result (XCom) is the plan: how many positions are `new`, `changed`, `closed`,
@@ -25,20 +27,14 @@ from typing import Any
 from airflow.sdk import DAG, Context, task
 from airflow.sdk.exceptions import AirflowFailException
 from dag_rules import set_task_options
+from import_sources import ImportJob
 
 from shardpost.commands.positions import import_command
 from shardpost.errors import UsageError
-from shardpost.orchestration.spark_job import SparkJob
-from shardpost.orchestration.tasks import (
-    DEFAULTS,
-    NO_BACKFILL,
-    params_of,
-    task_errors,
-    text_param,
-)
-from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
+from shardpost.orchestration.tasks import DEFAULTS, NO_BACKFILL, params_of, task_errors, text_param
+from shardpost.position_import.import_job import IMPORT_POSITIONS
 from shardpost.position_import.model.plan import notes, summary
-from shardpost.position_import.model.source import ImportRequest
+from shardpost.position_import.model.source import ImportRequest, Source
 from shardpost.run_requests.model.requests import require_known
 from shardpost.settings import installations
 from shardpost.wording import share
@@ -47,20 +43,22 @@ log = logging.getLogger(__name__)
 
 PARAMS = {
     "source": text_param(
-        "Source", "File or folder that the worker can read, or a JDBC URL. Required."
+        "Source",
+        "File or folder of the worker, s3://CONNECTION@BUCKET/KEY, a JDBC URL, or"
+        " airflow:CONNECTION for a database. Required.",
     ),
     **params_of(import_command, ("table", "query", "apply", "max_closed", "import_id", "up_to")),
     "why": text_param("Why", "Recorded on the topic decisions."),
 }
 
 
-def import_request(context: Context) -> ImportRequest:
+def import_request(context: Context, source: Source) -> ImportRequest:
     """Return the request of the job; UsageError for params that it could only refuse."""
     require_known(context["dag_run"].conf, PARAMS)
     params = context["params"]
     max_closed = params["max_closed"] or None
     return ImportRequest(
-        find_source(params["source"] or "", None, params["table"], params["query"]),
+        source,
         context["dag_run"].triggering_user_name or "Airflow",
         bool(params["apply"]),
         params["import_id"] or None,
@@ -101,10 +99,10 @@ for own in installations():
         tags=own.tags("positions", "spark"),
         doc_md=__doc__,
     ) as made:
-        imported: Any = SparkJob(
+        imported: Any = ImportJob(
             task_id="import",
             job=IMPORT_POSITIONS,
-            request=import_request,
+            asked=import_request,
             execution_timeout=timedelta(hours=3),
             doc_md="The Spark job `import_positions`: read, compare, write.",
         ).output

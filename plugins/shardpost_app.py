@@ -19,7 +19,7 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
 from shardpost.errors import ShardpostError
-from shardpost.orchestration.connections import task_installation
+from shardpost.orchestration.connections import secrets_of, task_installation
 from shardpost.page import site
 from shardpost.settings import Declared, installations
 
@@ -105,7 +105,8 @@ metrics_router = APIRouter()
 @metrics_router.get("/metrics")
 def metrics(request: Request, authorization: str = Header("")) -> PlainTextResponse:
     """Return what `shardpost metrics` prints; 401 without the token of SHARDPOST_METRICS_TOKEN."""
-    token = request.app.state.own.one("metrics_token")
+    own, field = request.app.state.own, "metrics_token"
+    token = own.one(field) or next(iter(secrets_of(own, [field]).values()), None)
     if token is None:
         raise HTTPException(403, "metrics are served once SHARDPOST_METRICS_TOKEN is set")
     scheme, _, given = authorization.partition(" ")

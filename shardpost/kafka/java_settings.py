@@ -10,19 +10,14 @@ from shardpost.errors import UsageError
 from shardpost.settings.forms import JAVA_ONLY, OAUTH_CALLBACK
 
 _RENAMED = {
-    "sasl.mechanism": "sasl.mechanism",
     "sasl.mechanisms": "sasl.mechanism",
-    "ssl.key.password": "ssl.key.password",
-    "security.protocol": "security.protocol",
-    "client.id": "client.id",
-    "client.rack": "client.rack",
-    "request.timeout.ms": "request.timeout.ms",
-    "socket.connection.setup.timeout.ms": "socket.connection.setup.timeout.ms",
-    "fetch.min.bytes": "fetch.min.bytes",
-    "fetch.max.bytes": "fetch.max.bytes",
     "fetch.wait.max.ms": "fetch.max.wait.ms",
     "fetch.message.max.bytes": "max.partition.fetch.bytes",
-    "max.partition.fetch.bytes": "max.partition.fetch.bytes",
+}
+_KEPT = {
+    *("security.protocol", "sasl.mechanism", "ssl.key.password", "ssl.keystore.password"),
+    *("client.id", "client.rack", "request.timeout.ms", "socket.connection.setup.timeout.ms"),
+    *("fetch.min.bytes", "fetch.max.bytes", "max.partition.fetch.bytes"),
 }
 _PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -39,7 +34,6 @@ _PEMS = {
     "ssl.key.pem": ("ssl.keystore", "key"),
 }
 _READ = {"ssl.certificate.location": "ssl.certificate.pem", "ssl.key.location": "ssl.key.pem"}
-_KEPT = {"ssl.keystore.password"}
 _OF_OTHERS = (*JAVA_ONLY, OAUTH_CALLBACK, "sasl.oauthbearer.")  # the last two librdkafka's
 _NAME_CHECK = "ssl.endpoint.identification.algorithm"
 _KNOWN = {*_RENAMED, *_STORES, *_PEMS, *_READ, *_KEPT, *_LOGIN, _NAME_CHECK}

@@ -10,11 +10,11 @@ by arguments. (Decision 0039.)
 import json
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from airflow.sdk import BaseHook, Connection, get_current_context
+from airflow.sdk import BaseHook, Connection, Variable, get_current_context
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
@@ -22,7 +22,7 @@ from shardpost.errors import ShardpostError, UsageError
 from shardpost.installation import Installation
 from shardpost.settings import Declared, Settings, declared, installations
 from shardpost.settings.forms import JAVA_ONLY, OAUTH_CALLBACK, connection_ids
-from shardpost.settings.variables import client_variable, is_secret
+from shardpost.settings.variables import PREFIX, client_variable, is_secret
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ _OF_AWS = {
     "endpoint_url": "AWS_ENDPOINT_URL",
 }
 SMTPS, SMTP = 465, 25  # as smtplib has them
+_MAPS = ("kafka", "store")
 DEFAULT = "default"  # neither a setting nor a connection says it
 
 
@@ -81,7 +82,7 @@ def settings_of(own: Declared, used: list["Used"]) -> Settings:
     variables = {name: text for one in used for name, text in one.variables.items()}
     names = ", ".join(one.connection for one in used if one.variables)
     known = own.given()
-    more = {name: text for name, text in variables.items() if name not in known}
+    more = secrets_of(own) | {name: text for name, text in variables.items() if name not in known}
     try:
         return own.load(more or None)
     except UsageError as error:
@@ -90,27 +91,42 @@ def settings_of(own: Declared, used: list["Used"]) -> Settings:
         raise UsageError(f"connections {names}, as settings: {error}") from None
 
 
+# Settings that are secrets; each may be a Variable of Airflow, such as shardpost_alerts.
+SECRETS = [n for n, one in Settings.model_fields.items() if not (one.repr or n in _MAPS)]
+
+
+def secrets_of(own: Declared, fields: Sequence[str] = SECRETS) -> dict[str, str]:
+    """Return {variable: text} of the secrets that no setting gives, but a Variable of Airflow does.
+
+    From whichever secrets backend Airflow asks.
+    """
+    known, secrets = own.given(), dict[str, str]()
+    for field in fields:
+        name, key = f"{PREFIX}{field.upper()}", own.id(f"shardpost_{field}")
+        if name not in known and (text := Variable.get(key, default=None)):
+            mask_secret(text)
+            log.info("%s: from the Variable %s", name, key)
+            secrets[name] = text
+    return secrets
+
+
 def describe() -> None:
     """Print {kind: [what counts, the address that it leads to]} as JSON, for the doctor."""
     own = of_dag()
     used = found(own)
     settings = settings_of(own, used)
-    addresses = {
-        "kafka": settings.bootstrap,
-        "smtp": f"{settings.mail_server}:{settings.smtp_port}",
-        "aws": settings.tables_root,
-    }
-    found_ = {one.kind.name: [one.by, addresses[one.kind.name]] for one in used}
+    found_ = {one.kind.name: [one.by, one.kind.address(settings)] for one in used}
     sys.stdout.write(f"{json.dumps(found_)}\n")
 
 
 class Kind(NamedTuple):
-    """What a connection is for, the variable that counts instead, and its translation."""
+    """What a connection is for, what counts instead, its translation, and where it leads."""
 
     name: str  # in SHARDPOST_CONNECTIONS
     subject: str
     variable: str
     translate: Callable[[Any], dict[str, str]]
+    address: Callable[[Settings], str]
 
 
 @dataclass(frozen=True)
@@ -193,8 +209,8 @@ def _as_the_hook_has_it(connection: Any) -> dict[str, Any]:
         def _get_client(self, config: dict[str, Any]) -> dict[str, Any]:
             return config
 
-    configuration: Any = Configuration
-    resolved: dict[str, Any] = configuration(connection.conn_id).get_conn
+    made: Any = Configuration(connection.conn_id)  # type: ignore[no-untyped-call]
+    resolved: dict[str, Any] = made.get_conn
     return resolved
 
 
@@ -248,7 +264,13 @@ def _of_aws(connection: Any) -> dict[str, str]:
 
 
 _KINDS = (
-    Kind("kafka", "Kafka", BOOTSTRAP, _of_kafka),
-    Kind("smtp", "the mail server", SMTP_HOST, _of_smtp),
-    Kind("aws", "the object store", ACCESS_KEY, _of_aws),
+    Kind("kafka", "Kafka", BOOTSTRAP, _of_kafka, lambda own: own.bootstrap),
+    Kind(
+        "smtp",
+        "the mail server",
+        SMTP_HOST,
+        _of_smtp,
+        lambda own: f"{own.mail_server}:{own.smtp_port}",
+    ),
+    Kind("aws", "the object store", ACCESS_KEY, _of_aws, lambda own: own.tables_root),
 )

@@ -37,9 +37,6 @@ log = logging.getLogger(__name__)
 # Airflow kills a task that it ends after 5 s: its job has to be gone before that.
 STOPPED_WITHIN = 3.0
 
-# What the provider has no public way for; a test fails once it has one.
-PRIVATE = {"_conn_id", "_get_hook", "_hook", "_connection", "_env", "_log", "_submit_sp"}
-
 ATTENTION = "%s: done, needs attention: see its result"
 
 

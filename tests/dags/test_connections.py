@@ -207,6 +207,27 @@ def test_aws_default_is_asked_for_tables_on_an_object_store_only(
     assert (store.by, store.variables) == ("AWS_ACCESS_KEY_ID", {})
 
 
+def test_secrets_come_from_variables_of_airflow_where_no_setting_gives_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AIRFLOW_VAR_SHARDPOST_ALERTS", "slack://variable-secret-1")
+    monkeypatch.setenv("AIRFLOW_VAR_SHARDPOST_UNSUBSCRIBE_SECRET", "1:variable-secret-1234")
+    monkeypatch.setenv("AIRFLOW_VAR_SHARDPOST_IMPORT_JDBC_PASSWORD", "variable-secret-2")
+    monkeypatch.setenv("SHARDPOST_IMPORT_JDBC_USER", "ann")
+    monkeypatch.setenv("SHARDPOST_IMPORT_JDBC_PASSWORD", "given")
+    loading._of_this_process.cache_clear()
+    settings = task_installation().settings
+    assert settings.alert_urls == ["slack://variable-secret-1"]
+    assert settings.unsubscribe_secret == "1:variable-secret-1234"  # noqa: S105
+    assert settings.import_jdbc_password == "given"  # noqa: S105
+    assert settings.environ()["SHARDPOST_ALERTS"] == "slack://variable-secret-1"
+    assert "variable-secret-1" not in str(redact("alerts go to slack://variable-secret-1"))
+    monkeypatch.setenv("AIRFLOW_VAR_SHARDPOST_UNSUBSCRIBE_SECRET", "1:secret-3")
+    with pytest.raises(UsageError, match="setting SHARDPOST_UNSUBSCRIBE_SECRET: number 1") as error:
+        task_installation()
+    assert "secret-3" not in str(error.value)
+
+
 def test_ids_of_connections_are_a_setting_and_are_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

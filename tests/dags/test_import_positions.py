@@ -1,12 +1,18 @@
 """import_positions: what its params become, and when its run fails."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk.io.store import _STORE_CACHE, attach
+from obstore.fsspec import FsspecStore
 
+from shardpost.errors import ShardpostError
+from shardpost.position_import.model.source import FileSource, Format
 from tests.dags.conftest import StandIn, states
+from tests.support.object_store import BUCKET, ObjectStore, object_store
 
 PLAN = {
     "import_id": "a1",
@@ -90,3 +96,131 @@ def test_params_that_could_only_be_refused_start_nothing(
     run = dag.test(run_conf=conf)
     assert states(run)["import"] == "failed"
     assert not calls.exists()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ObjectStore]:
+    """Run an object store, which Airflow reaches by the connection `trading_s3`."""
+    with object_store(tmp_path / "store") as running:
+        environ = running.environ
+        config: Any = {
+            name.removeprefix("AWS_").lower(): text
+            for name, text in environ.items()
+            if name != "AWS_ALLOW_HTTP"
+        }
+        fs = FsspecStore("s3", config=config, client_options={"allow_http": True})
+        attach("s3", "trading_s3", fs=fs)
+        yield running
+        _STORE_CACHE.clear()
+
+
+def put(store: ObjectStore, name: str, text: str) -> None:
+    path = store.folder / BUCKET / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    notes = tmp_path / "notes.json"
+    monkeypatch.setenv("STAND_IN_NOTES", str(notes))
+    return notes
+
+
+def test_a_list_on_an_object_store_is_copied_for_the_job_and_named_as_it_was_given(
+    dag: Any, stand_in: StandIn, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    notes, calls = noted(monkeypatch, tmp_path), stand_in({"": [0, PLAN]})
+    put(store, "lists/book.csv", "PositionId\n1\n")
+    url = f"s3://trading_s3@{BUCKET}/lists/book.csv"
+    run = dag.test(run_conf={"source": url})
+    assert states(run) == {"import": "success", "report": "success"}
+    assert json.loads(notes.read_text())[1] == "PositionId\n1\n"
+    source = json.loads(calls.read_text())["source"]
+    assert source == {"location": source["location"], "format": "csv", "name": url}
+    assert not Path(source["location"]).exists()
+    assert str(FileSource(source["location"], Format.CSV, url)) == url
+
+
+def test_a_folder_on_an_object_store_is_a_list_and_one_that_changes_meanwhile_is_none(
+    store: ObjectStore,
+) -> None:
+    import import_sources as module
+
+    for number in (1, 2):
+        put(store, f"lists/{number}.csv", f"PositionId\n{number}\n")
+    with module.copy_of(f"s3://trading_s3@{BUCKET}/lists") as copy:
+        texts = {one.name: one.read_text() for one in Path(copy).iterdir()}
+    assert texts == {"1.csv": "PositionId\n1\n", "2.csv": "PositionId\n2\n"}
+    stamps, own = [], module._stamps
+
+    def changing(there: Any) -> Any:
+        stamps.append(own(there))
+        put(store, "lists/2.csv", "PositionId\n333\n")
+        return stamps[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_stamps", changing)
+        with (
+            pytest.raises(ShardpostError, match="changed while it was copied"),
+            module.copy_of(f"s3://trading_s3@{BUCKET}/lists"),
+        ):
+            pass
+    assert len(stamps) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (f"s3://trading_s3@{BUCKET}/none.csv", "cannot be read: no such file or folder"),
+        ("s3://key:hush@bucket/list.csv", "expected the id of a connection before @"),
+        ("gs://bucket/list.csv", "gs://bucket/list.csv: cannot be read: "),
+    ],
+)
+def test_what_is_no_list_on_an_object_store_is_refused(
+    store: ObjectStore, source: str, said: str
+) -> None:
+    import import_sources as module
+
+    with pytest.raises(ShardpostError, match=said) as error, module.copy_of(source):
+        pass
+    assert "hush" not in str(error.value)
+
+
+def test_a_connection_without_a_jdbc_url_starts_nothing(
+    dag: Any, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_OF_MAIL", "smtp://mail.example")
+    calls = stand_in({"": [0, PLAN]})
+    assert states(dag.test(run_conf={"source": "airflow:of_mail"}))["import"] == "failed"
+    assert not calls.exists()
+    said = "connection of_mail: expected one of type postgres or mysql, or jdbc"
+    assert [line for line in caplog.messages if line.startswith(f"failed: {said}")]
+
+
+@pytest.mark.parametrize(
+    "connection",
+    [
+        {"conn_type": "postgres", "host": "db.example", "port": 5433, "schema": "book"},
+        {"conn_type": "jdbc", "host": "jdbc:postgresql://db.example:5433/book"},
+    ],
+)
+def test_a_database_is_reached_by_a_connection_whose_login_only_the_environment_has(
+    dag: Any,
+    stand_in: StandIn,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    connection: dict[str, object],
+) -> None:
+    notes, calls = noted(monkeypatch, tmp_path), stand_in({"": [0, PLAN]})
+    login = {"login": "ann", "password": "hush-of-the-db"}
+    monkeypatch.setenv("AIRFLOW_CONN_BOOK", json.dumps(connection | login))
+    with caplog.at_level("DEBUG"):
+        run = dag.test(run_conf={"source": "airflow:book", "table": "positions"})
+    assert states(run) == {"import": "success", "report": "success"}
+    url = "jdbc:postgresql://db.example:5433/book"
+    assert json.loads(calls.read_text())["source"] == {"url": url, "table": "positions"}
+    environ = json.loads(notes.read_text())[0]
+    assert environ["SHARDPOST_IMPORT_JDBC_USER"] == "ann"
+    assert environ["SHARDPOST_IMPORT_JDBC_PASSWORD"] == "hush-of-the-db"  # noqa: S105
+    assert "hush-of-the-db" not in calls.read_text() + caplog.text

@@ -88,6 +88,15 @@ def get(client: TestClient, authorization: str) -> Any:
     return client.get(PATH, headers={"Authorization": authorization.encode()})
 
 
+def test_the_token_may_be_a_variable_of_airflow(
+    client: TestClient, looks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SHARDPOST_METRICS_TOKEN", raising=False)
+    monkeypatch.setenv("AIRFLOW_VAR_SHARDPOST_METRICS_TOKEN", "b-token")
+    assert get(client, "Bearer a-token").status_code == 401
+    assert get(client, "Bearer b-token").status_code == 200
+
+
 def test_without_a_token_in_the_settings_nothing_is_served(client: TestClient, looks: Path) -> None:
     answer = get(client, "Bearer ")
     assert answer.status_code == 403

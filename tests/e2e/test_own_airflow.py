@@ -16,8 +16,11 @@ from tests.e2e.conftest import client_of, eventually
 from tests.support import wheel
 from tests.support.command_line import CommandLine
 
-# What connections say instead.
-LEFT_OPEN = ("SHARDPOST_BOOTSTRAP_SERVERS", "SHARDPOST_KAFKA_PORT", "SHARDPOST_SMTP_HOST")
+# What connections, and a Variable, say instead.
+LEFT_OPEN = (
+    *("SHARDPOST_BOOTSTRAP_SERVERS", "SHARDPOST_KAFKA_PORT", "SHARDPOST_SMTP_HOST"),
+    "SHARDPOST_ALERTS",
+)
 LOGIN = "SHARDPOST_AIRFLOW_"
 USED = ("compact_positions", "dispatch_run_requests")
 
@@ -104,6 +107,7 @@ def test_a_request_becomes_a_run_of_the_wheel_by_connections_alone(
     }
     (tmp_path / "connections.json").write_text(json.dumps(connections))
     own.cli("connections", "import", str(tmp_path / "connections.json"))
+    own.cli("variables", "set", "shardpost_alerts", "json://127.0.0.1:1/a-secret-of-alerts")
     own.cli("dags", "reserialize")  # so that there is something to unpause
     said = own.cli("dags", "unpause", "--yes", "--treat-dag-id-as-regex", "|".join(USED))
     assert all(dag in said for dag in USED)
@@ -121,3 +125,5 @@ def test_a_request_becomes_a_run_of_the_wheel_by_connections_alone(
     assert shardpost.json("holders") == {"client1": ["1", "3"], "client2": ["4"]}
     logs = "".join(path.read_text() for path in (tmp_path / "scheduler").rglob("*.log"))
     assert "Kafka: from the connection kafka_default" in logs
+    assert "SHARDPOST_ALERTS: from the Variable shardpost_alerts" in logs
+    assert "a-secret-of-alerts" not in logs

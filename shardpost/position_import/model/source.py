@@ -41,13 +41,17 @@ _SUFFIXES = {f".{one}": one for one in Format} | dict.fromkeys((".jsonl", ".ndjs
 
 @dataclass(frozen=True)
 class FileSource:
-    """A file, or a folder of files of this machine; `location` is an absolute path."""
+    """A file, or a folder of files of this machine; `location` is an absolute path.
+
+    `name` is what it is a copy of.
+    """
 
     location: str
     format: Format
+    name: str | None = None
 
     def __str__(self) -> str:
-        return self.location
+        return self.name or self.location
 
 
 class Driver(NamedTuple):
