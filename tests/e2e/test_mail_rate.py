@@ -1,0 +1,70 @@
+"""One rate of mails for whatever sends: ten weeks of a backfill, and a command beside them."""
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from shardpost.embedded import daemons
+from tests.conftest import environ
+from tests.e2e.conftest import client_of, processes_of
+from tests.support.backfills import backfill
+from tests.support.command_line import CommandLine
+from tests.support.reference import Raw, position, produce
+
+DEADLINE_SECONDS = 900
+RATE = 20
+WINDOW = timedelta(seconds=5)
+CLIENTS = [f"client{number}" for number in range(300)]
+MONDAYS = [datetime(2025, 9, 1, tzinfo=UTC) + timedelta(weeks=nth) for nth in range(12)]
+
+
+def contact(client: str) -> Raw:
+    form = {"Client": client, "Email": f"{client}@example.com", "Subscribed": True}
+    return Raw("clients", client.encode(), json.dumps(form).encode())
+
+
+def arrivals(mail: Path) -> list[datetime]:
+    """Return when the sink took each mail, by the names of its files."""
+    names = (file.name.partition("-")[0] for file in mail.glob("*.eml"))
+    return sorted(datetime.fromisoformat(f"{name}+00:00") for name in names)
+
+
+def most_in(window: timedelta, times: Sequence[datetime]) -> int:
+    """Return how many of ascending times are in a window, at most."""
+    first = most = 0
+    for last, time in enumerate(times):
+        first = next(nth for nth in count(first) if time - times[nth] < window)
+        most = max(most, last - first + 1)
+    return most
+
+
+@pytest.mark.one_of("whole systems")
+def test_a_backfill_of_ten_weeks_and_a_command_beside_it_keep_one_rate(tmp_path: Path) -> None:
+    free = {f"{part}_port": daemons.choose_port() for part in ("kafka", "smtp", "airflow")}
+    stack = CommandLine(environ(home=tmp_path, mail_rate=RATE, partitions=2, **free))
+    try:
+        stack("up")
+        since = int(MONDAYS[0].timestamp() * 1000)
+        produce(stack.settings, [contact(client) for client in CLIENTS])
+        held = [position(one, one, "NASDAQ", timestamp_ms=since) for one in CLIENTS]
+        produce(stack.settings, held)
+        stack("compact")
+        weeks = MONDAYS[:10]
+        ends = [f"{week + timedelta(weeks=1):%Y-%m-%d}" for week in weeks]
+        with client_of(stack.settings) as api, ThreadPoolExecutor() as beside:
+            mailed = beside.submit(stack, "email", "--week", f"{MONDAYS[10]:%G-W%V}")
+            days = f"{weeks[0]:%Y-%m-%d}", f"{weeks[-1]:%Y-%m-%d}"
+            backfill(stack, api, *days, *ends, seconds=DEADLINE_SECONDS)
+            mailed.result()
+    finally:
+        stack("down")
+    assert processes_of(tmp_path) == []
+    times = arrivals(tmp_path / "mail")
+    assert len(times) == 11 * len(CLIENTS)
+    # Beyond the rate: what a job may send at once when it begins, and what waits in a slow sink.
+    assert most_in(WINDOW, times) <= 1.25 * RATE * WINDOW.total_seconds()
