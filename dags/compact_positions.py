@@ -71,7 +71,7 @@ def compaction_request(schedule: str, context: Context) -> CompactionRequest:
 
 for own in installations():
     schedule, follows = own.one("compact_schedule"), own.one("follow") == "on"
-    follow = flag_param(
+    follow_param = flag_param(
         "Follow",
         "Follow until the next run, and compact whenever there are new records.",
         default=follows,
@@ -85,7 +85,7 @@ for own in installations():
         allowed_run_types=NO_BACKFILL,
         max_active_runs=2 if follows else 1,  # the next one begins beside the one that follows
         default_args=DEFAULTS,
-        params={**PARAMS, "follow": follow},
+        params={**PARAMS, "follow": follow_param},
         tags=own.tags("positions", "spark"),
         doc_md=__doc__,
     ) as made:
