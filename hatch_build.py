@@ -16,7 +16,10 @@ class ShippedFiles(BuildHookInterface[Any]):
     """Adds to a wheel what `shardpost.checkout` expects there."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Name the files; plugins become modules of their own, as in Airflow's plugins folder."""
+        """Name the files; plugins become modules of their own, as in Airflow's plugins folder.
+
+        Modules of others lie beside them: hence the prefix `shardpost_` of their names.
+        """
         if version == "editable":
             return
         root = Path(self.root)

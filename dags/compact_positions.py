@@ -36,8 +36,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from airflow.sdk import Context, CronTriggerTimetable
-from dag_rules import DagWithDeadline, due_within, set_task_options
 from shardpost_assets import OwnAssets
+from shardpost_dag_rules import DagWithDeadline, due_within, set_task_options
 
 from shardpost.commands.positions import compact_command
 from shardpost.holders.compaction_job import COMPACT_POSITIONS

@@ -25,9 +25,9 @@ from airflow.sdk import (
     CronTriggerTimetable,
     task,
 )
-from dag_rules import DagWithDeadline, due_within, set_task_options
-from run_request_watch import RunRequestWatch
 from shardpost_assets import topic_uri
+from shardpost_dag_rules import DagWithDeadline, due_within, set_task_options
+from shardpost_run_request_watch import RunRequestWatch
 
 from shardpost.orchestration.connections import task_installation
 from shardpost.orchestration.tasks import DEFAULTS, NO_BACKFILL, task_errors

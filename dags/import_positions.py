@@ -26,8 +26,8 @@ from typing import Any
 
 from airflow.sdk import DAG, Context, task
 from airflow.sdk.exceptions import AirflowFailException
-from dag_rules import set_task_options
-from import_sources import ImportJob
+from shardpost_dag_rules import set_task_options
+from shardpost_import_sources import ImportJob
 
 from shardpost.commands.positions import import_command
 from shardpost.errors import UsageError

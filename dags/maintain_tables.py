@@ -23,7 +23,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.sdk import DAG, CronTriggerTimetable, get_current_context, task
-from dag_rules import set_task_options
+from shardpost_dag_rules import set_task_options
 
 from shardpost.commands.tables import maintain_command
 from shardpost.orchestration.connections import task_installation

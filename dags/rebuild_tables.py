@@ -25,9 +25,9 @@ from typing import Any, cast
 
 from airflow.sdk import DAG, Context, task
 from airflow.sdk.exceptions import AirflowFailException
-from dag_rules import set_task_options
-from param_formats import SHARE, TABLES
 from shardpost_assets import OwnAssets
+from shardpost_dag_rules import set_task_options
+from shardpost_param_formats import SHARE, TABLES
 
 from shardpost.commands.rebuild import start_command
 from shardpost.decisions import SHARDPOST

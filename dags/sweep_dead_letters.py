@@ -23,8 +23,8 @@ from typing import Any
 
 from airflow.sdk import CronTriggerTimetable, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
-from dag_rules import DagWithDeadline, due_within, set_task_options
 from shardpost_assets import OwnAssets
+from shardpost_dag_rules import DagWithDeadline, due_within, set_task_options
 
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, for_a_person
 from shardpost.orchestration.spark_job import SparkJob

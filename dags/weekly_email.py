@@ -38,10 +38,10 @@ from typing import Any
 
 from airflow.sdk import Context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
-from dag_rules import DagWithDeadline, due_within, set_task_options
-from iso_weeks import IsoWeeks
-from param_formats import ISO_WEEK, SHARDS
 from shardpost_assets import OwnAssets
+from shardpost_dag_rules import DagWithDeadline, due_within, set_task_options
+from shardpost_iso_weeks import IsoWeeks
+from shardpost_param_formats import ISO_WEEK, SHARDS
 
 from shardpost.commands.email import email_command
 from shardpost.errors import ShardpostError, UsageError, shown

@@ -15,11 +15,11 @@ def _of_modules(attribute: str) -> list[Any]:
     """Return what all our plugins have under a name; their modules register param formats, too."""
     if IS_CHECKOUT:
         return []
-    import iso_weeks
-    import param_formats  # noqa: F401
     import shardpost_app
+    import shardpost_iso_weeks
+    import shardpost_param_formats  # noqa: F401
 
-    plugins = (iso_weeks.IsoWeeksPlugin, shardpost_app.ShardpostApp)
+    plugins = (shardpost_iso_weeks.IsoWeeksPlugin, shardpost_app.ShardpostApp)
     return [one for plugin in plugins for one in getattr(plugin, attribute)]
 
 

@@ -225,7 +225,7 @@ def flag_param(title: str, description: str, *, default: bool = False) -> Param:
 def params_of(command: Command, names: Iterable[str], **formats: str) -> dict[str, Param]:
     """Return params that are options of a command, too: with their names, texts and choices.
 
-    `formats` are those of param_formats.py that check a text.
+    `formats` are those of shardpost_param_formats.py that check a text.
     """
     options = {name: one for one in command.params for name in (one.name, _long_name(one))}
     return {name: _param_of(name, options[name], formats.get(name)) for name in names}

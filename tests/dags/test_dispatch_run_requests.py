@@ -38,7 +38,7 @@ def test_it_runs_when_a_request_waits_and_every_five_minutes(dag: Any) -> None:
     assert "*/5 * * * *" in timetable.timetable.summary
     (asset,) = dag.timetable.asset_condition.objects
     (watcher,) = asset.watchers
-    assert watcher.trigger.serialize() == ("run_request_watch.RunRequestWatch", {})
+    assert watcher.trigger.serialize() == ("shardpost_run_request_watch.RunRequestWatch", {})
 
 
 def request_for(dag: str, **conf: object) -> Command:

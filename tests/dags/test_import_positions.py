@@ -144,7 +144,7 @@ def test_a_list_on_an_object_store_is_copied_for_the_job_and_named_as_it_was_giv
 def test_a_folder_on_an_object_store_is_a_list_and_one_that_changes_meanwhile_is_none(
     store: ObjectStore,
 ) -> None:
-    import import_sources as module
+    import shardpost_import_sources as module
 
     for number in (1, 2):
         put(store, f"lists/{number}.csv", f"PositionId\n{number}\n")
@@ -179,7 +179,7 @@ def test_a_folder_on_an_object_store_is_a_list_and_one_that_changes_meanwhile_is
 def test_what_is_no_list_on_an_object_store_is_refused(
     store: ObjectStore, source: str, said: str
 ) -> None:
-    import import_sources as module
+    import shardpost_import_sources as module
 
     with pytest.raises(ShardpostError, match=said) as error, module.copy_of(source):
         pass

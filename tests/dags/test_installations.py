@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import Asset
-from iso_weeks import IsoWeeks
-from run_request_watch import RunRequestWatch
+from shardpost_iso_weeks import IsoWeeks
+from shardpost_run_request_watch import RunRequestWatch
 
 from shardpost.checkout import CHECKOUT
 from shardpost.errors import UsageError

@@ -7,8 +7,8 @@ import pytest
 from airflow.exceptions import ParamValidationError
 from airflow.sdk import DAG
 from airflow.timetables.base import DataInterval, TimeRestriction
-from iso_weeks import IsoWeeks
 from pendulum import DateTime, instance
+from shardpost_iso_weeks import IsoWeeks
 
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.dags.conftest import read_back

@@ -7,26 +7,28 @@ import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
 from shardpost.checkout import CHECKOUT, PLUGINS
 from tests.support import wheel
 
-# Prints what an Airflow of the package finds.
+# Prints what an Airflow of the package finds; jsonschema's formats are those of all DAGs.
 READ = """
 import json
+from jsonschema import FormatChecker
+known = {*FormatChecker.checkers}
 from airflow.dag_processing.dagbag import DagBag
 from airflow.plugins_manager import get_fastapi_plugins, get_import_errors, get_timetables_plugins
-from jsonschema import FormatChecker
 import shardpost.checkout, shardpost.spark.jars, shardpost.spark.submit, shardpost.settings
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 bag = DagBag(dag_folder=shardpost.checkout.DAGS)
 print("FOUND", json.dumps({
     "dags": sorted(bag.dags), "errors": bag.import_errors, "plugin errors": get_import_errors(),
-    "timetables": sorted(name for name in get_timetables_plugins() if name.startswith("iso_weeks")),
+    "timetables": sorted(name for name in get_timetables_plugins() if "IsoWeeks" in name),
     "apps": [app["url_prefix"] for app in get_fastapi_plugins()[0]],
-    "formats": "iso-week" in FormatChecker.checkers,
+    "formats": sorted({*FormatChecker.checkers} - known),
     "job": str(shardpost.spark.submit.job_file(COMPACT_POSITIONS)),
     "log4j": shardpost.spark.submit.DRIVER_JVM_OPTIONS[0],
     "home": str(shardpost.settings.load({}).home), "package": shardpost.__file__}))
@@ -68,15 +70,20 @@ def test_an_airflow_finds_all_dags_and_plugins_of_an_installed_wheel(installed: 
     assert Path(found["package"]).is_relative_to(installed)
     assert found["dags"] == sorted(file.stem for file in (CHECKOUT / "dags").glob("*.py"))
     assert (found["errors"], found["plugin errors"]) == ({}, {})
-    assert found["timetables"] == ["iso_weeks.IsoWeeks"]
+    assert found["timetables"] == ["shardpost_iso_weeks.IsoWeeks"]
     assert found["apps"] == ["/shardpost"]
-    assert found["formats"]
+    formats = ["iso-week", "shards", "share", "tables"]
+    assert found["formats"] == [f"shardpost-{name}" for name in formats]
     assert Path(found["job"]).is_file()
     assert Path(found["log4j"].partition("file:")[2]).is_file()
     assert found["home"] == str(installed.parent / "elsewhere" / ".shardpost")
-    assert {file.name for file in PLUGINS.glob("*.py")} <= {
-        file.name for file in installed.iterdir()
-    }
+
+
+def test_a_wheel_has_no_module_that_could_hide_one_of_others(installed: Path) -> None:
+    [file] = installed.parent.glob("*.whl")
+    names = {name.partition("/")[0] for name in ZipFile(file).namelist()}
+    assert {one.name for one in PLUGINS.glob("*.py")} <= names
+    assert [name for name in sorted(names) if not name.startswith("shardpost")] == []
 
 
 def test_an_installed_wheel_reads_settings_of_the_users_own_folder(installed: Path) -> None:

@@ -1,6 +1,7 @@
 """What holds for a whole DAG: where its tasks run, by when a run ends, and the heartbeat.
 
-Airflow imports this file as the module `dag_rules`, for DAGs, and for callbacks in the triggerer.
+Airflow imports this file as the module `shardpost_dag_rules`, for DAGs, and for callbacks in the
+triggerer.
 """
 
 import asyncio

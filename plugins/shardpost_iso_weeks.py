@@ -1,6 +1,6 @@
 """The timetable of weekly_email: one run per ISO week, by default Monday 08:00 UTC after it ended.
 
-Airflow imports this file as the module `iso_weeks`, for DAGs, scheduler and UI alike.
+Airflow imports this file as the module `shardpost_iso_weeks`, for DAGs, scheduler and UI alike.
 """
 
 from typing import Any
@@ -99,5 +99,5 @@ def _interval(week: IsoWeek) -> DataInterval:
 class IsoWeeksPlugin(AirflowPlugin):
     """Lets Airflow find the timetable by its name when it reads a DAG back from its database."""
 
-    name = "iso_weeks"
+    name = "shardpost_iso_weeks"
     timetables = [IsoWeeks]  # noqa: RUF012 - declared so by Airflow

@@ -31,7 +31,7 @@ class RunRequestWatch(BaseEventTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and arguments from which Airflow recreates the trigger."""
         named = {"installation": self._installation} if self._installation else {}
-        return "run_request_watch.RunRequestWatch", named
+        return "shardpost_run_request_watch.RunRequestWatch", named
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield {"ends": {partition: end}} each time there is something to dispatch, for ever."""

@@ -2,7 +2,8 @@
 
 Airflow checks params when a run is triggered, and answers with what a check raises. Its own checks
 know no week 53, and what they say is a regular expression. Airflow imports this file as the module
-`param_formats`, for DAGs, scheduler and UI alike; where it has not, the format checks nothing.
+`shardpost_param_formats`, for DAGs, scheduler and UI alike; where it has not, the format checks
+nothing. Formats are those of the whole process, and of the DAGs of others: hence the prefix.
 """
 
 from collections.abc import Callable
@@ -15,10 +16,10 @@ from shardpost.weekly_email import email_job
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import parse_share
 
-ISO_WEEK = "iso-week"
-SHARDS = "shards"
-SHARE = "share"
-TABLES = "tables"
+ISO_WEEK = "shardpost-iso-week"
+SHARDS = "shardpost-shards"
+SHARE = "shardpost-share"
+TABLES = "shardpost-tables"
 
 
 def _check(
