@@ -15,6 +15,7 @@ from airflow.sdk import Asset, AssetWatcher
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from shardpost.errors import UsageError
+from shardpost.installation import Installation
 from shardpost.orchestration.connections import BOOTSTRAP, task_installation
 from shardpost.orchestration.lineage import extra_of
 from shardpost.settings import Declared, Settings, declared
@@ -46,25 +47,29 @@ class FollowerWatch(BaseEventTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield what an event has as extra, each time that there is one, for ever."""
         seen: int | None = None
+        # Kept: to open it asks Airflow's secrets backend for all that no setting has.
+        opened: Installation | None = None
         while True:
             pause = LOOK_SECONDS
             try:
-                number, extra = await asyncio.to_thread(_published, self._installation, seen)
+                if opened is None:
+                    own = declared(self._installation)
+                    opened = await asyncio.to_thread(task_installation, own)
+                number, extra = await asyncio.to_thread(_published, opened, seen)
                 if extra:
                     seen, pause = number, EVENT_SECONDS
                     yield TriggerEvent(extra)  # type: ignore[no-untyped-call]
             except Exception as error:
-                pause = EVENT_SECONDS
+                opened, pause = None, EVENT_SECONDS
                 log.warning("%s; trying again in %g s", error, pause)
             await asyncio.sleep(pause)
 
 
-def _published(installation: str, seen: int | None) -> tuple[int | None, dict[str, Any]]:
+def _published(opened: Installation, seen: int | None) -> tuple[int | None, dict[str, Any]]:
     """Return the snapshot that a follower published last; unless it was seen, with an extra."""
     from shardpost.delta import snapshots
     from shardpost.holders.following import following
 
-    opened = task_installation(declared(installation))
     own = following(opened.files, datetime.now(UTC))
     number = own.published_in if own else None
     if number in (None, seen):

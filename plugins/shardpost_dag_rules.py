@@ -9,6 +9,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from shardpost.alerts.model.alert import DEADLINE_MISSED, REPORTED, Condition
 from shardpost.checkout import DAGS
 from shardpost.errors import UsageError
 from shardpost.orchestration.connections import task_installation
-from shardpost.orchestration.tasks import alert_people
+from shardpost.orchestration.tasks import alert_people, task_errors
 from shardpost.settings import Declared
 from shardpost.settings.forms import read_text
 from shardpost.topics.model.finding import Severity
@@ -47,16 +48,22 @@ _KINDS = {str: "a text", dict: "a map", int: "a whole number"}
 def set_task_options(own: Declared, dag: DAG) -> None:
     """Give a DAG's tasks what SHARDPOST_TASK_OPTIONS has for all DAGs, for this one, and for each.
 
-    UsageError for a wrong entry, if it is for this DAG, is most like it, or is like none. With
-    several installations it is logged, and the tasks are where they are by default: the file of one
-    breaks no DAG of another.
+    UsageError for a wrong entry, if it is for this DAG, is most like it, or is like none. That of a
+    named installation fails its tasks: its file breaks no DAG of another, which the same file of
+    DAGs has, and no task of it runs where it should not.
     """
     try:
         _set_options(dag, dag.dag_id.removeprefix(own.id("")), own.one("task_options"))
     except UsageError as error:
         if not own.name:
             raise
-        log.warning("installation %s: %s; not used for %s", own.name, error, dag.dag_id)
+        log.warning("installation %s: the tasks of %s will fail: %s", own.name, dag.dag_id, error)
+        _set(dag.tasks, "pre_execute", partial(_refuse, str(error)))
+
+
+@task_errors()
+def _refuse(why: str, context: Context) -> None:
+    raise UsageError(why)
 
 
 def _set_options(dag: DAG, name: str, text: str | None) -> None:
@@ -66,11 +73,15 @@ def _set_options(dag: DAG, name: str, text: str | None) -> None:
     for key in (ALL, name, *tasks):
         for option, value in options.get(key, {}).items():
             _require_option(key, option, value)
-            for task in [tasks[key]] if key in tasks else dag.tasks:
-                if isinstance(task, MappedOperator):
-                    task.partial_kwargs[option] = value
-                else:
-                    setattr(task, option, value)
+            _set([tasks[key]] if key in tasks else dag.tasks, option, value)
+
+
+def _set(tasks: Iterable[Any], option: str, value: object) -> None:
+    for task in tasks:
+        if isinstance(task, MappedOperator):
+            task.partial_kwargs[option] = value
+        else:
+            setattr(task, option, value)
 
 
 def _options(text: str) -> dict[str, dict[str, Any]]:

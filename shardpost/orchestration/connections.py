@@ -44,7 +44,6 @@ _OF_AWS = {
     "endpoint_url": "AWS_ENDPOINT_URL",
 }
 SMTPS, SMTP = 465, 25  # as smtplib has them
-_MAPS = ("kafka", "store")
 DEFAULT = "default"  # neither a setting nor a connection says it
 
 
@@ -91,8 +90,10 @@ def settings_of(own: Declared, used: list["Used"]) -> Settings:
         raise UsageError(f"connections {names}, as settings: {error}") from None
 
 
-# Settings that are secrets; each may be a Variable of Airflow, such as shardpost_alerts.
-SECRETS = [n for n, one in Settings.model_fields.items() if not (one.repr or n in _MAPS)]
+# Settings that are secrets; each may be a Variable of Airflow, such as shardpost_alerts. The URL of
+# the heartbeat may not: whether a DAG has that task is known when it is parsed.
+_NO_VARIABLES = ("kafka", "store", "heartbeat_url")
+SECRETS = [n for n, one in Settings.model_fields.items() if not (one.repr or n in _NO_VARIABLES)]
 
 
 def secrets_of(own: Declared, fields: Sequence[str] = SECRETS) -> dict[str, str]:

@@ -114,6 +114,31 @@ def test_what_is_of_no_dag_breaks_each(text: str, why: str, options: Any) -> Non
         assert why in error_of(name)
 
 
+def test_a_wrong_entry_of_a_named_installation_fails_its_tasks_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "us.env").write_text('SHARDPOST_TASK_OPTIONS={"*": {"quue": "spark"}}\n')
+    (tmp_path / "de.env").write_text(f"SHARDPOST_HOME={tmp_path}/de\n")
+    both = f"us={tmp_path}/us.env de={tmp_path}/de.env"
+    monkeypatch.setenv("SHARDPOST_INSTALLATIONS", both)
+    loading._of_this_process.cache_clear()
+    done: list[object] = []
+    monkeypatch.setattr("shardpost.maintenance.maintain.maintain_all", done.append)
+    found = parsed("maintain_tables")
+    assert found.import_errors == {}
+    run = found.dags["us_maintain_tables"].test()
+    assert states(run) == {"maintain": "failed"}
+    assert done == []
+    assert (
+        "pre_execute"
+        in parsed("weekly_email").dags["us_weekly_email"].task_dict["send"].partial_kwargs
+    )
+    for name, dag in {**found.dags, **parsed("weekly_email").dags}.items():
+        assert len(read_back(dag).tasks) == len(dag.tasks)
+        refused = [one for one in dag.tasks if "pre_execute" in vars(one)]
+        assert bool(refused) == name.startswith("us_"), name
+
+
 DEADLINES = {
     "compact_positions": timedelta(hours=1),
     "sweep_dead_letters": timedelta(hours=1),
