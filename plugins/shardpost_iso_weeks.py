@@ -9,7 +9,8 @@ from airflow.plugins_manager import AirflowPlugin
 from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction, Timetable
 from pendulum import UTC, DateTime, instance, now
 
-from shardpost.settings import Declared, declared
+from shardpost.errors import UsageError
+from shardpost.settings import declared, one
 from shardpost.values.schedules import WEEKLY_SEND, WeeklyTime
 from shardpost.weekly_email.model.week import IsoWeek
 
@@ -48,6 +49,10 @@ class IsoWeeks(Timetable):
         self, *, last_automated_data_interval: DataInterval | None, restriction: TimeRestriction
     ) -> DagRunInfo | None:
         """Return the week after the last; without catch-up none that is too late to be mailed."""
+        if self._installation and WeeklyTime.parse(self._setting("weekly_send")) != self._send:
+            raise UsageError(
+                f"SHARDPOST_WEEKLY_SEND is no longer {self._send}: parse the DAG again"
+            )
         weeks = []
         if last_automated_data_interval is not None:
             weeks.append(IsoWeek.of(last_automated_data_interval.end))
@@ -70,7 +75,7 @@ class IsoWeeks(Timetable):
         That is the last week that ended, where none is known or all that ended are too late: an
         older one could not be backfilled beside its scheduled run.
         """
-        ended, days = IsoWeek.last_ended(at), self._own.one("weekly_lateness_days")
+        ended, days = IsoWeek.last_ended(at), self._setting("weekly_lateness_days")
         week = max(weeks, default=ended)
         while week < ended and week.is_too_late(at, days, self._send.later(week.end)):
             week = week.next
@@ -78,12 +83,15 @@ class IsoWeeks(Timetable):
 
     def _first_of_all(self) -> list[IsoWeek]:
         """Return the week before which no run is scheduled, if a setting names one."""
-        first = self._own.one("weekly_first")
+        first = self._setting("weekly_first")
         return [IsoWeek.parse(first)] if first else []
 
-    @property
-    def _own(self) -> Declared:
-        return declared(self._installation)
+    def _setting(self, field: str) -> Any:
+        """Return a setting of the installation; UsageError, and so no next run, if it is wrong.
+
+        A default in its place could mail a week that is excluded, or a day early.
+        """
+        return one(field, declared(self._installation).environ())
 
 
 def _first_from(earliest: DateTime) -> IsoWeek:

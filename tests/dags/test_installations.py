@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import Asset
+from airflow.timetables.base import TimeRestriction
 from shardpost_iso_weeks import IsoWeeks
 from shardpost_run_request_watch import RunRequestWatch
 
@@ -197,3 +198,27 @@ def test_a_wrong_list_is_refused(wrong: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_dag_of_none_of_them_is_refused(write: Files) -> None:
     with pytest.raises(UsageError, match=r"expected one installation of .* \(us, de\), found fr"):
         of_dag("fr_weekly_email")
+
+
+def test_a_file_that_cannot_be_read_schedules_no_week(write: Files, tmp_path: Path) -> None:
+    own = "SHARDPOST_WEEKLY_FIRST=2027-W05\nSHARDPOST_WEEKLY_SEND=Tue 07:30 Europe/Berlin"
+    write(us=own)
+    schedule = IsoWeeks("Tue 07:30 Europe/Berlin", "us")
+    at_any_time = TimeRestriction(earliest=None, latest=None, catchup=False)
+
+    def planned(schedule: IsoWeeks) -> str:
+        found = schedule.next_dagrun_info(
+            last_automated_data_interval=None, restriction=at_any_time
+        )
+        assert found is not None
+        return f"{found.run_after:%Y-%m-%d %H:%M}"
+
+    assert planned(schedule) == "2027-02-09 06:30"
+    with pytest.raises(UsageError, match="SHARDPOST_WEEKLY_SEND is no longer Mon 08:00 UTC"):
+        planned(IsoWeeks(installation="us"))  # of a DAG that was parsed without the file
+    write(us=own.replace("W05", "W99"))
+    with pytest.raises(UsageError, match="SHARDPOST_WEEKLY_FIRST"):
+        planned(schedule)
+    (tmp_path / "us.env").unlink()
+    with pytest.raises(UsageError, match=r"us\.env: cannot be read"):
+        planned(schedule)
