@@ -251,7 +251,7 @@ for own in installations():
             mails=True,
             map_index_template="{{ task.part }}",
             max_active_tis_per_dag=RATE_SHARES,  # over all runs, so that a backfill keeps the rate
-            execution_timeout=SEND_TIME,
+            execution_timeout=2 * SEND_TIME,  # it may wait as long for a share of the rate
             doc_md="Mails the clients of its shards that are not mailed yet.",
         )
         sent: Any = send.expand_kwargs(groups(frozen)).output

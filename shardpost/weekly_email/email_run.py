@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 from shardpost.delta import snapshots
@@ -25,12 +26,14 @@ from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus
 from shardpost.weekly_email.email_job import RATE_SHARES, SEND_TIME, EmailRequest, Mode, shard_label
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, WITH_ADDRESS, FrozenWeeks
 from shardpost.weekly_email.limits import MailLimits, too_many
+from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus, status_document
 from shardpost.weekly_email.prepared_week import (
     PreparedWeek,
     prepare_week,
     preview_week,
     require_no_collapse,
+    require_recent,
 )
 from shardpost.weekly_email.send_plan import Unsubscribed
 from shardpost.weekly_email.send_shard import SendOptions, settle_refusals
@@ -40,6 +43,8 @@ from shardpost.weekly_email.spark.send import send_shards, spark_errors_of
 from shardpost.weekly_email.week_state import WeekState
 
 log = logging.getLogger(__name__)
+
+TURN_SECONDS = 30.0  # for one share of the rate, before another is asked for
 
 
 def run(request: EmailRequest, installation: Installation) -> JobResult:
@@ -87,6 +92,8 @@ def why_skip(installation: Installation, request: EmailRequest, state: WeekState
     commits = snapshots.committed_times(installation.tables).values()
     first = min(commits, default=None)
     settings = installation.settings
+    if settings.weekly_first and request.week < IsoWeek.parse(settings.weekly_first):
+        return f"week {request.week} is before SHARDPOST_WEEKLY_FIRST={settings.weekly_first}"
     later = WeeklyTime.parse(settings.weekly_send).later(request.week.end)
     return request.week.why_skip(request.now, first, settings.weekly_lateness_days, later)
 
@@ -137,6 +144,9 @@ def send(
         share_of_rate(installation, patience, RATE_SHARES // request.groups) as rate,
         week.state.locked(week.shards),
     ):
+        # The share may have come hours later, with nothing new about who has unsubscribed.
+        newest, most = snapshots.current(installation.tables), installation.settings
+        require_recent(newest, options.clock(), most.mail_snapshot_age)
         # The locks keep an audience as it is, but it may have been erased before.
         if frozen := FrozenWeeks(installation.tables).find(week.iso_week):
             frozen.require_audience()
@@ -181,9 +191,16 @@ def share_of_rate(
                 with suppress(LockedError):
                     held.enter_context(exclusive(files, name, what))
                     shares += 1
-        if not shares:
-            held.enter_context(exclusive(files, names[0], what, wait=patience))
-            shares = 1
+        end, turns = time.monotonic() + patience, cycle(names)
+        while not shares:  # each in turn, for whichever is free first
+            left = max(0.0, end - time.monotonic())
+            try:
+                of_turn = exclusive(files, next(turns), what, wait=min(left, TURN_SECONDS))
+                held.enter_context(of_turn)
+                shares = 1
+            except LockedError:
+                if not left:
+                    raise
         yield rate * shares / RATE_SHARES
 
 

@@ -125,7 +125,7 @@ def preview_week(
     week = PreparedWeek(state, ledger, as_of, sender, snapshot, chosen, frozen, templates)
     if request.is_real:
         guards.require_owner(installation)
-        _require_recent(snapshot, request.now, installation.settings.mail_snapshot_age)
+        require_recent(snapshot, request.now, installation.settings.mail_snapshot_age)
     return week
 
 
@@ -148,7 +148,7 @@ def why_behind(installation: Installation, request: EmailRequest) -> str | None:
         snapshot = snapshots.current(installation.tables)
         if WeekState(installation, request.week).frozen is None:
             _require_covered(snapshot, request, request.week.end)
-        _require_recent(snapshot, request.now, installation.settings.mail_snapshot_age)
+        require_recent(snapshot, request.now, installation.settings.mail_snapshot_age)
     except (NoSnapshotError, SnapshotBehindError) as error:
         return str(error)
     return None
@@ -200,7 +200,7 @@ def _require_covered(snapshot: Snapshot, request: EmailRequest, as_of: datetime)
         ) from None
 
 
-def _require_recent(snapshot: Snapshot, now: datetime, most_seconds: float) -> None:
+def require_recent(snapshot: Snapshot, now: datetime, most_seconds: float) -> None:
     """Refuse a snapshot too old to show recent unsubscriptions."""
     if now - snapshot.looked_at > timedelta(seconds=most_seconds):
         raise SnapshotBehindError(

@@ -1,11 +1,14 @@
 """The rate of mails: one for all jobs that send, in a folder or on a store."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
 from shardpost.locks.locks import LockedError
 from shardpost.settings import Settings
+from shardpost.weekly_email import email_run
 from shardpost.weekly_email.email_run import share_of_rate
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
@@ -39,6 +42,25 @@ def test_jobs_that_send_at_once_have_no_more_than_the_rate(settings: Settings) -
             assert again == 10
     with share_of_rate(own, 0) as whole:
         assert whole == 20
+
+
+def test_who_waits_gets_whichever_share_is_free_first(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(email_run, "TURN_SECONDS", 0.1)
+    own = installed(settings)
+
+    def wait() -> float | None:
+        with share_of_rate(own, 120) as rate:
+            return rate
+
+    with ThreadPoolExecutor(1) as pool, share_of_rate(own, 0, 1), ExitStack() as second:
+        second.enter_context(share_of_rate(own, 0, 1))
+        waiting = pool.submit(wait)
+        with pytest.raises(TimeoutError):
+            waiting.result(1)
+        second.close()
+        assert waiting.result(100) == 10
 
 
 def test_without_a_rate_nobody_waits(settings: Settings) -> None:
