@@ -129,10 +129,8 @@ def test_a_wrong_entry_of_a_named_installation_fails_its_tasks_alone(
     run = found.dags["us_maintain_tables"].test()
     assert states(run) == {"maintain": "failed"}
     assert done == []
-    assert (
-        "pre_execute"
-        in parsed("weekly_email").dags["us_weekly_email"].task_dict["send"].partial_kwargs
-    )
+    send: Any = parsed("weekly_email").dags["us_weekly_email"].task_dict["send"]
+    assert "pre_execute" in send.partial_kwargs
     for name, dag in {**found.dags, **parsed("weekly_email").dags}.items():
         assert len(read_back(dag).tasks) == len(dag.tasks)
         refused = [one for one in dag.tasks if "pre_execute" in vars(one)]
