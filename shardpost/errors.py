@@ -25,8 +25,12 @@ class UsageError(ShardpostError):
     exit_code = BAD_USAGE
 
 
-class WrongCountryError(UsageError):
-    """SHARDPOST_COUNTRY is not that of the tables: each run fails until a person corrects it."""
+class WrongArgumentError(UsageError):
+    """An argument of one run is wrong, such as its week; whoever gave it reads that: no alert."""
+
+
+class TablesAwayError(ShardpostError):
+    """The tables could not be read or written, as while their store does not answer."""
 
 
 class NotFoundError(ShardpostError):

@@ -13,7 +13,7 @@ from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import LONGEST_EXCHANGE, MOST_UNKNOWN_KEPT, Snapshot, UnknownExchanges
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table, Version
-from shardpost.errors import NEEDS_ATTENTION, ShardpostError, UsageError, WrongCountryError
+from shardpost.errors import NEEDS_ATTENTION, ShardpostError, UsageError, WrongArgumentError
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.fields import first_problem
 from shardpost.holders.model.view_tables import EXCHANGES, INPUTS
@@ -100,7 +100,7 @@ def require_country(tables: Tables, last: Snapshot, country: str) -> None:
         text = f"country {wanted!r}: {in_force}"
     else:
         text = f"{unknown_country(wanted, known)}, and {in_force}"
-    raise WrongCountryError(
+    raise UsageError(
         f"{text}. Correct SHARDPOST_COUNTRY; or change the country: `shardpost rebuild start"
         " --country …`, `rebuild diff` and `rebuild swap` show the affected clients first, while"
         " --country-changed applies it at once"
@@ -120,7 +120,7 @@ def require_exchange_in(
     """Refuse a country that no exchange has, where any has one."""
     known = {*known_at(tables, made).values()}
     if known and country not in known:
-        kind = WrongCountryError if advice == CORRECT else UsageError
+        kind = UsageError if advice == CORRECT else WrongArgumentError
         raise kind(f"{unknown_country(country, known)}. {advice}")
 
 

@@ -1,7 +1,7 @@
 """Why the last run of each job was refused, as doctor, watch and page report it: shared files.
 
-Every error that ends a run is recorded, except transient ones and wrong commands, which whoever
-made them reads; the next successful run clears it.
+Every error that ends a run is recorded, also a wrong setting, except transient ones and wrong
+arguments, which whoever gave them reads; the next successful run clears it.
 """
 
 import logging
@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError, WrongCountryError
+from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, WrongArgumentError
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.locks.locks import LockedError
 from shardpost.locks.shared_files import Files, SharedFile, shared_files
@@ -43,7 +43,7 @@ def refusals(files: Files, now: datetime) -> dict[str, Refusal]:
     return {job: one for job, one in known.items() if now - one.at < REPORTED_FOR}
 
 
-_PASSING = (KafkaUnreachableError, LockedError, UsageError)
+_PASSING = (KafkaUnreachableError, LockedError, WrongArgumentError)
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def noting(files: Files, job: str) -> Iterator[None]:
     try:
         yield
     except ShardpostError as error:
-        if isinstance(error, WrongCountryError) or not isinstance(error, _PASSING):
+        if not isinstance(error, _PASSING):
             note(files, job, str(error))
         raise
 

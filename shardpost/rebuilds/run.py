@@ -8,7 +8,7 @@ from typing import Any
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
-from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError, first_line
+from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, WrongArgumentError, first_line
 from shardpost.holders import plausibility
 from shardpost.holders.compaction import publish_and_send
 from shardpost.holders.model.compaction_request import CompactionRequest
@@ -226,7 +226,7 @@ def with_country_held(installation: Installation, asked: CompactionRequest) -> I
     if last is None or rebuild is None or rebuild.standing(last) is Standing.IN_USE:
         return installation
     if asked.country_changed and installation.settings.country != last.country:
-        raise UsageError(
+        raise WrongArgumentError(
             f"--country-changed: {last.country!r} stays in force until rebuild {rebuild.number} is"
             " swapped or dropped, and SHARDPOST_COUNTRY is"
             f" {installation.settings.country!r}: swap it, or `shardpost rebuild drop` first"

@@ -27,7 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from shardpost import logs
-from shardpost.errors import ShardpostError, UsageError
+from shardpost.errors import ShardpostError, UsageError, WrongArgumentError
 from shardpost.installation import Installation
 
 # The outcome of a job: its exit code (shardpost.errors) and its JSON document.
@@ -64,7 +64,7 @@ def request_of(kind: type[T], document: str) -> T:
         return TypeAdapter(kind).validate_json(document, extra="forbid")
     except ValidationError as error:
         wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        raise UsageError(f"request {document}: {'; '.join(wrong)}") from None
+        raise WrongArgumentError(f"request {document}: {'; '.join(wrong)}") from None
 
 
 # From this many records on, the JVM's optimising compiler pays for itself.

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import PlainSerializer, PlainValidator
 
-from shardpost.errors import UsageError
+from shardpost.errors import WrongArgumentError
 from shardpost.spark.job import JobSpec
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
@@ -34,14 +34,16 @@ def parse_shards(text: str | None, count: int) -> list[int]:
     for part in text.split(","):
         match = _SPAN.fullmatch(part)
         if not match:
-            raise UsageError(f"shards {text!r}: expected a form such as 0-3, 2 or 0,2,5-7")
+            raise WrongArgumentError(f"shards {text!r}: expected a form such as 0-3, 2 or 0,2,5-7")
         first, last = int(match[1]), int(match[2] or match[1])
         if first > last:
-            raise UsageError(
+            raise WrongArgumentError(
                 f"shards {text!r}: expected the lower number first, found {part.strip()}"
             )
         if last >= count:
-            raise UsageError(f"shards {text!r}: expected 0 to {count - 1}, found {part.strip()}")
+            raise WrongArgumentError(
+                f"shards {text!r}: expected 0 to {count - 1}, found {part.strip()}"
+            )
         named.update(range(first, last + 1))
     return sorted(named)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, Counts, Snapshot
-from shardpost.errors import NoSnapshotError, ShardpostError, UsageError
+from shardpost.errors import NoSnapshotError, ShardpostError, WrongArgumentError
 from shardpost.holders import plausibility
 from shardpost.installation import Installation
 from shardpost.rebuilds import registry
@@ -174,7 +174,7 @@ def require_no_collapse(state: WeekState, counts: dict[str, int], in_snapshot: C
         raise plausibility.CollapseError(why)
     if not counts[RECIPIENTS]:
         first = min(snapshots.committed_times(state.installation.tables).values())
-        kind = UsageError if first >= state.week.end else plausibility.CollapseError
+        kind = WrongArgumentError if first >= state.week.end else plausibility.CollapseError
         since = f"(the first snapshot is of {first:%Y-%m-%d %H:%M} UTC)"
         raise kind(f"{what}: no client held stock that counts at its end {since}. {ACCEPT}")
 

@@ -13,7 +13,7 @@ from shardpost.errors import (
     NEEDS_ATTENTION,
     ShardpostError,
     UsageError,
-    WrongCountryError,
+    WrongArgumentError,
 )
 from shardpost.holders import plausibility
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
@@ -229,7 +229,9 @@ def test_a_week_is_held_against_the_positions_that_newly_count_for_nobody(
         require(31, 40)
 
 
-@pytest.mark.parametrize(("week", "kind"), [(WEEK, CollapseError), (WEEK.previous, UsageError)])
+@pytest.mark.parametrize(
+    ("week", "kind"), [(WEEK, CollapseError), (WEEK.previous, WrongArgumentError)]
+)
 def test_an_audience_without_a_client_is_refused(
     kafka: MemoryKafka, week: IsoWeek, kind: type[ShardpostError]
 ) -> None:
@@ -286,11 +288,11 @@ def test_why_a_compaction_was_refused_is_told_until_one_is_not(kafka: MemoryKafk
 
 PASSING = [
     *(KafkaUnreachableError("away"), LockedError("another run has it")),
-    UsageError("no such week"),
+    WrongArgumentError("no such week"),
 ]
 REFUSALS = [
     *(TombstonesLostError("gone"), UncertainKeysError("maybe"), NotOwnerError("another home's")),
-    *(WrongCountryError("no such country"), ShardpostError("recreated")),
+    *(UsageError("setting SHARDPOST_MAIL_FROM: an example"), ShardpostError("recreated")),
 ]
 
 

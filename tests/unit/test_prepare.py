@@ -302,6 +302,34 @@ def test_what_can_be_known_without_spark_is_refused_without_it(
     assert {*noted} == ({"weekly_email"} if "compact" in said and not dry else set())
 
 
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"MAIL_FROM": "weekly@shardpost.example"}, "SHARDPOST_MAIL_FROM"),
+        ({"UNSUBSCRIBE_URL": "https://x.example/{client}"}, "SHARDPOST_UNSUBSCRIBE_URL"),
+        ({"MAIL_TEMPLATES": "/no/such/templates"}, "SHARDPOST_MAIL_TEMPLATES"),
+    ],
+)
+def test_a_setting_that_stops_every_run_is_on_record_until_it_is_corrected(
+    shardpost: CommandLine, given: dict[str, str], named: str
+) -> None:
+    """And the same command with a mistyped week leaves nothing."""
+    good = {"SMTP_HOST": "mail.bank.com", "MAIL_FROM": "news@bank.com"}
+    good["UNSUBSCRIBE_URL"] = "https://bank.com/{client}"
+    environ = {f"SHARDPOST_{name}": text for name, text in (good | given).items()}
+    here = CommandLineHere(shardpost.settings.environ() | environ)
+
+    def noted() -> list[str]:
+        found = refusals(installed(shardpost.settings).files, datetime.now(UTC))
+        return [one.why for one in found.values()]
+
+    here.refused("email", "--week", "2026-W60", code=2)
+    assert noted() == []
+    here.refused("email", "--week", LAST, code=2)
+    [why] = noted()
+    assert named in why
+
+
 def test_bad_shards_are_refused_without_kafka_too(settings: Settings) -> None:
     shardpost = CommandLineHere(settings.environ())
     said = shardpost.refused("email", "--week", LAST, "--shards", "x", code=2)

@@ -11,7 +11,7 @@ import pytest
 
 from shardpost.alerts import channels
 from shardpost.delta.storage import Tables
-from shardpost.errors import ShardpostError, WrongCountryError
+from shardpost.errors import ShardpostError, UsageError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.locks import refused_runs
 from shardpost.locks.shared_files import SharedFile
@@ -64,10 +64,10 @@ def test_jobs_that_are_refused_at_once_on_two_machines_are_all_noted(
 def test_why_a_compaction_was_refused_is_known_on_all_machines(machines: list[Settings]) -> None:
     first, second = machines
     with (
-        pytest.raises(WrongCountryError),
+        pytest.raises(UsageError),
         refused_runs.noting(installed(first).files, "compact_positions"),
     ):
-        raise WrongCountryError("no such country")
+        raise UsageError("no such country")
     now = datetime.now(UTC)
     assert (
         refused_runs.refusals(installed(second).files, now)["compact_positions"].why

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
 from shardpost.delta.table import Int32
-from shardpost.errors import ShardpostError, UsageError
+from shardpost.errors import ShardpostError, WrongArgumentError
 from shardpost.wording import counted
 
 _FORM = re.compile(r"([0-9]{4})-W([0-9]{2})")
@@ -31,13 +31,13 @@ class IsoWeek:
         """Read `2026-W47`; UsageError if there is no such week, as 2025-W53."""
         match = _FORM.fullmatch(text)
         if not match:
-            raise UsageError(f"week {text!r}: expected an ISO week such as 2026-W47")
+            raise WrongArgumentError(f"week {text!r}: expected an ISO week such as 2026-W47")
         week = cls(int(match[1]), int(match[2]))
         try:
             week._monday()
             week.end  # noqa: B018 - the last week of the calendar has no end
         except (ValueError, OverflowError):
-            raise UsageError(f"week {text}: there is no such week in {match[1]}") from None
+            raise WrongArgumentError(f"week {text}: there is no such week in {match[1]}") from None
         return week
 
     @classmethod
