@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from shardpost.errors import ShardpostError, first_line
+from shardpost.errors import ShardpostError, TablesAwayError, first_line
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
@@ -142,7 +142,7 @@ class Objects:
         try:
             yield
         except (obstore.exceptions.BaseError, OSError) as error:
-            raise ShardpostError(problem(self._where, error)) from None
+            raise TablesAwayError(problem(self._where, error)) from None
 
 
 def open_objects(where: Address, *folders: str) -> Objects:
@@ -160,7 +160,7 @@ def require_answer(where: Address) -> None:
     try:
         obstore.list_with_delimiter(_store(where, "", once=True))
     except (obstore.exceptions.BaseError, OSError) as error:
-        raise ShardpostError(problem(where, error)) from None
+        raise TablesAwayError(problem(where, error)) from None
 
 
 def _store(where: Address, folder: str, *, once: bool = False) -> "S3Store":

@@ -19,20 +19,20 @@ from shardpost.delta import object_store, storage
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import LayeredVersion, Table, Version, from_row
-from shardpost.errors import ShardpostError, first_line
+from shardpost.errors import ShardpostError, TablesAwayError, first_line
 
 Value = TypeVar("Value")
 
 
 @contextmanager
 def table_errors() -> Iterator[None]:
-    """Raise errors of tables, such as a full disk, as ShardpostError."""
+    """Raise errors of tables, such as a full disk, as TablesAwayError."""
     try:
         yield
     except (OSError, DeltaError, ArrowException) as error:
         said = object_store.describe_error(error) or first_line(error)
         text = f"the tables could not be read or written: {said}"
-        raise ShardpostError(text) from error
+        raise TablesAwayError(text) from error
 
 
 def at_snapshot(snapshot: Snapshot, *tables: Table) -> dict[Table, Version]:

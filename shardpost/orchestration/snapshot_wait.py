@@ -1,6 +1,7 @@
 """Waiting for a compaction: a run of the weekly e-mail for which the newest snapshot is too old.
 
-It waits without a slot, in Airflow's triggerer. The tasks after it check everything again.
+It waits without a slot, in Airflow's triggerer, also while the tables or Kafka are away. The tasks
+after it check everything again.
 """
 
 import asyncio
@@ -13,10 +14,10 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, TablesAwayError
 from shardpost.installation import Installation
 from shardpost.orchestration.connections import of_dag, task_installation
-from shardpost.orchestration.tasks import alert_of_attention, task_errors
+from shardpost.orchestration.tasks import alert_of_attention, failure, task_errors
 from shardpost.run_requests.airflow_api import MAX_NOTE_CHARACTERS
 from shardpost.spark.job import document_of, request_of
 from shardpost.weekly_email.email_job import EmailRequest
@@ -52,20 +53,26 @@ class SnapshotWait(BaseOperator):
         """Return at once if there is nothing to wait for."""
         from shardpost.weekly_email.prepared_week import why_behind
 
-        request, installation = self.request_of(context), task_installation()
-        if not request.is_real or _why_skip(installation, request):
-            return
-        if behind := why_behind(installation, request):
+        asked, own = self.request_of(context), task_installation()
+        behind = asked.is_real and _or_why_away(
+            lambda: None if _why_skip(own, asked) else why_behind(own, asked)
+        )
+        if behind:
             self._wait(context, behind, datetime.now(UTC))
 
     @task_errors()
     def on_event(self, context: Context, event: dict[str, Any], since: str, alerts: int) -> None:
         """Succeed if the snapshot has all; else alert, and wait on or fail."""
+        if "refused" in event:
+            raise failure(event["refused"], event["exit_code"])
         began, behind = datetime.fromisoformat(since), event["behind"]
         waited = duration_text(datetime.now(UTC) - began)
-        if behind is None:
+
+        def look() -> None:
             if why := _why_skip(task_installation(), self.request_of(context)):
                 raise AirflowFailException(f"a compaction came after {waited}, too late: {why}")
+
+        if behind is None and (behind := _or_why_away(look)) is None:
             return
         if datetime.now(UTC) >= began + self.most:
             raise AirflowFailException(f"no compaction for {waited}: {behind}")
@@ -101,20 +108,34 @@ class SnapshotTrigger(BaseTrigger):
         return f"{__name__}.{type(self).__name__}", given
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield {"behind": what the snapshot lacks, or None} once."""
+        """Yield {"behind": what the snapshot lacks, or None}, or an error, once."""
         until = datetime.fromisoformat(self.until)
-        while (behind := await asyncio.to_thread(self._look)) and datetime.now(UTC) < until:
-            await asyncio.sleep(POLL_SECONDS)
-        yield TriggerEvent({"behind": behind})  # type: ignore[no-untyped-call]
+        try:
+            while (behind := await asyncio.to_thread(self._look)) and datetime.now(UTC) < until:
+                await asyncio.sleep(POLL_SECONDS)
+            found: dict[str, Any] = {"behind": behind}
+        except ShardpostError as error:  # no wait mends it
+            found = {"refused": str(error), "exit_code": error.exit_code}
+        yield TriggerEvent(found)  # type: ignore[no-untyped-call]
 
     def _look(self) -> str | None:
         from shardpost.weekly_email.prepared_week import why_behind
 
-        try:
-            self._installation = self._installation or task_installation(of_dag(self.dag))
-            return why_behind(self._installation, request_of(EmailRequest, self.request))
-        except ShardpostError as error:  # such as tables that are away for a while
-            return str(error)
+        own = self._installation = self._installation or task_installation(of_dag(self.dag))
+        request = request_of(EmailRequest, self.request)
+        return _or_why_away(lambda: why_behind(own, request))
+
+
+def _or_why_away(look: Callable[[], str | None]) -> str | None:
+    """Return what a look returns, or why tables or Kafka do not answer."""
+    from shardpost.delta.query import table_errors
+    from shardpost.kafka.kafka import KafkaUnreachableError
+
+    try:
+        with table_errors():
+            return look()
+    except (TablesAwayError, KafkaUnreachableError) as error:
+        return str(error)
 
 
 def _why_skip(installation: Installation, request: EmailRequest) -> str | None:

@@ -13,11 +13,13 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import TriggerDagRun
+from deltalake.exceptions import DeltaError
 
-from shardpost.errors import ShardpostError
-from shardpost.installation import Installation
+from shardpost.delta import snapshots
+from shardpost.delta.storage import TableFormError
 from shardpost.orchestration import snapshot_wait
 from shardpost.orchestration.snapshot_wait import SnapshotTrigger, SnapshotWait
+from shardpost.orchestration.tasks import RefusedError
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.email_job import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
@@ -210,18 +212,47 @@ def test_a_compaction_that_comes_too_late_for_a_scheduled_run_fails_it(
         wait(week=old, is_scheduled=True).on_event(airflow.context, {"behind": None}, **waited)
 
 
+def away(*_: object) -> None:
+    """Do what a store does that is away."""
+    raise DeltaError("Generic S3 error: error sending request for url (http://store:9000/b)")
+
+
+AWAY = "object store: it does not answer: check that it is up"
+
+
 def test_tables_that_are_away_are_waited_for(
     world: World, airflow: OwnAirflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.commit(looked_at=BEFORE)
-    waiting, looked = deferred(airflow, wait()), []
+    world.commit(looked_at=NOW)
+    task, looked, newest = wait(), [], snapshots.newest
 
-    def look(installation: Installation, asked: EmailRequest) -> str | None:
-        looked.append(asked.week)
-        if len(looked) == 1:
-            raise ShardpostError("the store does not answer")
-        return None
+    def look(tables: Any) -> Any:
+        looked.append(tables)
+        return away() if len(looked) < 3 else newest(tables)
 
-    monkeypatch.setattr("shardpost.weekly_email.prepared_week.why_behind", look)
+    monkeypatch.setattr(snapshots, "newest", look)
+    waiting = deferred(airflow, task)
+    assert AWAY in task.waits_for
     assert fired(waiting.trigger) == {"behind": None}
-    assert looked == [WEEK, WEEK]
+    assert len(looked) == 3
+    monkeypatch.setattr(snapshots, "committed_times", away)
+    task = wait(is_scheduled=True)
+    deferred(airflow, task, {"behind": None}, **waiting.kwargs or {})
+    assert AWAY in task.waits_for
+
+
+def test_a_refusal_that_no_wait_mends_fails_at_once(
+    world: World, airflow: OwnAirflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.commit(looked_at=BEFORE)
+    waiting = deferred(airflow, wait())
+
+    def refuse(*_: object) -> None:
+        raise TableFormError("snapshots: made by a newer version")
+
+    monkeypatch.setattr(snapshots, "newest", refuse)
+    event = fired(waiting.trigger)
+    with pytest.raises(RefusedError, match="made by a newer version"):
+        wait().on_event(airflow.context, event, **waiting.kwargs or {})
+    with pytest.raises(RefusedError, match="made by a newer version"):
+        wait().execute(airflow.context)
