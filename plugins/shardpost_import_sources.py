@@ -5,6 +5,7 @@ other: the plan is that of its rows. The login of a database goes to the job in 
 the settings of an import do, and never in an argument.
 """
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from airflow.sdk import BaseHook, Context
 from airflow.sdk.log import mask_secret
@@ -29,6 +30,17 @@ log = logging.getLogger(__name__)
 CONNECTION = "airflow:"
 # Airflow's types of connections, and the names that JDBC has for them.
 _JDBC_NAMES = {"postgres": "postgresql", "mysql": "mysql"}
+# {type: {what its extra has: the parameter of the URL that means the same to the JDBC driver}}
+_PARAMETERS = {
+    "postgres": {
+        **{name: name for name in ("sslmode", "sslrootcert", "sslcert", "sslkey", "options")},
+        "connect_timeout": "connectTimeout",
+        "application_name": "ApplicationName",
+    },
+    "mysql": {"ssl_mode": "sslMode"},
+}
+# These say how Airflow's own hooks connect, not where to.
+_OF_HOOKS = {"cursor", "driver_class", "driver_path", "placeholder", "sqlalchemy_scheme"}
 
 
 class ImportJob(SparkJob):
@@ -63,7 +75,8 @@ class ImportJob(SparkJob):
 def database_of(conn_id: str) -> tuple[str, dict[str, str]]:
     """Return the JDBC URL of a connection, and its login as variables; UsageError without one."""
     connection = BaseHook.get_connection(conn_id)
-    url, kind = connection.host or "", _JDBC_NAMES.get(connection.conn_type or "")
+    conn_type = connection.conn_type or ""
+    url, kind = connection.host or "", _JDBC_NAMES.get(conn_type)
     if not url.startswith(JDBC):
         if kind is None:
             raise UsageError(
@@ -72,9 +85,35 @@ def database_of(conn_id: str) -> tuple[str, dict[str, str]]:
             )
         port = f":{connection.port}" if connection.port else ""
         url = f"jdbc:{kind}://{url}{port}/{connection.schema or ''}"
+        url += _parameters(conn_id, connection, _PARAMETERS[conn_type])
+    else:
+        _parameters(conn_id, connection, {})
     login = {"USER": connection.login or "", "PASSWORD": connection.password or ""}
     mask_secret(login["PASSWORD"])
     return url, {f"SHARDPOST_IMPORT_JDBC_{name}": text for name, text in login.items()}
+
+
+def _parameters(conn_id: str, connection: Any, known: dict[str, str]) -> str:
+    """Return what the extra of a connection adds to its URL; UsageError for what nobody knows.
+
+    Without a parameter, such as the one for TLS, another database could be read, or another schema.
+    """
+    try:
+        extra = json.loads(connection.extra or "{}")
+        given = {name: value for name, value in extra.items() if name not in _OF_HOOKS}
+    except (ValueError, AttributeError):
+        raise UsageError(f"connection {conn_id}: expected a JSON object as its extra") from None
+    for name, value in given.items():
+        if name not in known or not isinstance(value, str | int) or isinstance(value, bool):
+            expected = f"expected only {', '.join(known)}, as text" if known else "expected none"
+            raise UsageError(
+                f"connection {conn_id}: extra {one_line(name)}: {expected}: make a connection of"
+                " type jdbc, whose host is the JDBC URL with what its driver takes"
+            )
+    if given.get("sslmode") == "require" and "sslrootcert" in given:
+        given["sslmode"] = "verify-ca"  # so PostgreSQL's own clients take it, but not the driver
+    text = urlencode({known[name]: value for name, value in given.items()}, quote_via=quote)
+    return f"?{text}" if text else ""
 
 
 @contextmanager
@@ -97,6 +136,8 @@ def copy_of(url: str) -> Iterator[str]:
                 local.parent.mkdir(parents=True, exist_ok=True)
                 there.fs.get_file(path, str(local))
             is_whole = _stamps(there) == before
+        except UsageError as error:
+            raise UsageError(f"{url}: {one_line(str(error))}") from None
         except Exception as error:  # each file system has its own
             raise ShardpostError(f"{url}: cannot be read: {one_line(str(error))}") from None
         files = [copy] if copy.is_file() else [one for one in copy.rglob("*") if one.is_file()]
@@ -113,4 +154,6 @@ def _stamps(there: Any) -> dict[str, dict[str, Any]]:
     found = {path: there.fs.info(path) for path in there.fs.find(there.path)}
     if not found:
         raise FileNotFoundError("no such file or folder")
+    if away := [path for path in found if ".." in path.split("/")]:  # its copy would be elsewhere
+        raise UsageError(f"expected names without .. as a folder, found {away[0]}: rename it")
     return found

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec  # type: ignore[import-untyped]
 import pytest
 from airflow.sdk.io.store import _STORE_CACHE, attach
 from obstore.fsspec import FsspecStore
 
-from shardpost.errors import ShardpostError
-from shardpost.position_import.model.source import FileSource, Format
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.position_import.model.source import FileSource, Format, jdbc_source
 from tests.dags.conftest import StandIn, states
 from tests.support.object_store import BUCKET, ObjectStore, object_store
 
@@ -224,3 +225,77 @@ def test_a_database_is_reached_by_a_connection_whose_login_only_the_environment_
     assert environ["SHARDPOST_IMPORT_JDBC_USER"] == "ann"
     assert environ["SHARDPOST_IMPORT_JDBC_PASSWORD"] == "hush-of-the-db"  # noqa: S105
     assert "hush-of-the-db" not in calls.read_text() + caplog.text
+
+
+TLS = {"sslmode": "verify-full", "sslrootcert": "/ca.pem", "options": "-c search_path=live"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "extra", "expected"),
+    [
+        (
+            "postgres",
+            TLS | {"cursor": "dictcursor"},
+            "/trading?sslmode=verify-full&sslrootcert=%2Fca.pem&options=-c%20search_path%3Dlive",
+        ),
+        (
+            "postgres",
+            TLS | {"sslmode": "require", "connect_timeout": 5},
+            "/trading?sslmode=verify-ca&sslrootcert=%2Fca.pem&options=-c%20search_path%3Dlive"
+            "&connectTimeout=5",
+        ),
+        ("mysql", {"ssl_mode": "VERIFY_CA"}, "/trading?sslMode=VERIFY_CA"),
+    ],
+)
+def test_the_extra_of_a_connection_is_part_of_the_url(
+    monkeypatch: pytest.MonkeyPatch, kind: str, extra: dict[str, object], expected: str
+) -> None:
+    import shardpost_import_sources as module
+
+    connection = {"conn_type": kind, "host": "db", "schema": "trading", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_BOOK", json.dumps(connection))
+    url, _ = module.database_of("book")
+    assert url.partition("//db")[2] == expected
+    assert jdbc_source(url, "positions", None).url == url
+
+
+@pytest.mark.parametrize(
+    ("kind", "extra", "named"),
+    [
+        ("postgres", {"service": "live"}, "extra service: expected only sslmode, sslrootcert"),
+        ("postgres", {"sslmode": {"a": 1}}, "extra sslmode: expected only"),
+        ("postgres", {"sslpassword": "hush"}, "extra sslpassword: .* type jdbc, whose host"),
+        ("mysql", {"charset": "utf8"}, "extra charset: expected only ssl_mode"),
+        ("jdbc", {"sslmode": "require"}, "extra sslmode: expected none"),
+        ("postgres", ["sslmode"], "expected a JSON object as its extra"),
+    ],
+)
+def test_an_extra_that_the_driver_lacks_is_refused(
+    monkeypatch: pytest.MonkeyPatch, kind: str, extra: object, named: str
+) -> None:
+    import shardpost_import_sources as module
+
+    host = "jdbc:postgresql://db/trading" if kind == "jdbc" else "db"
+    own = {"driver_class": "org.postgresql.Driver"} if kind == "jdbc" else {}
+    given = own | extra if isinstance(extra, dict) else extra
+    connection = {"conn_type": kind, "host": host, "extra": json.dumps(given)}
+    monkeypatch.setenv("AIRFLOW_CONN_BOOK", json.dumps(connection))
+    with pytest.raises(UsageError, match=f"connection book: .*{named}") as refused:
+        module.database_of("book")
+    assert "hush" not in str(refused.value)
+
+
+def test_a_list_whose_copy_would_leave_its_folder_is_refused(tmp_path: Path) -> None:
+    """Keys of an object store may have such parts, and paths may not."""
+    import shardpost_import_sources as module
+
+    memory = fsspec.filesystem("memory", global_store=False, skip_instance_cache=True)
+    attach("s3", "memory", fs=memory)
+    for name in ("1.csv", f"{'../' * 20}{tmp_path}/outside.csv"):
+        memory.pipe_file(f"/lists/{name}", b"PositionId")
+    with (
+        pytest.raises(UsageError, match="expected names without"),
+        module.copy_of("s3://memory@lists"),
+    ):
+        pass
+    assert not [*tmp_path.iterdir()]
