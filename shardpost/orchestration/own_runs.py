@@ -19,11 +19,14 @@ from shardpost.run_requests.airflow_api import (
     MAX_REASON_CHARACTERS,
     NOT_FOUND,
     REJECTED,
-    SERVER_ERROR,
     UNPROCESSABLE,
     AirflowUnreachableError,
 )
 from shardpost.run_requests.model.commands import AirflowRun
+
+# No answer, or one of a proxy before the API server. A 500 may be of one DAG: Airflow answers so
+# for one that it cannot deserialize.
+UNREACHABLE = (None, 502, 503, 504)
 
 
 class OwnRuns:
@@ -71,7 +74,7 @@ def _ask(message: Any, *expected: int) -> tuple[Any, int | None]:
         status, body = error.response.status_code, error.response.json()
     inner = body.get("detail", body)
     text = inner.get("message", inner) if isinstance(inner, dict) else inner
-    if status is None or status >= SERVER_ERROR:
+    if status in UNREACHABLE:
         raise AirflowUnreachableError(f"Airflow's task API does not answer ({status}: {text})")
     if status not in expected:
         raise ShardpostError(f"Airflow's task API: {status} {text}")

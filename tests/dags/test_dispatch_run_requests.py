@@ -9,6 +9,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 from airflow.models import DagModel, DagRun
+from airflow.models.serialized_dag import SerializedDagModel
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import ErrorResponse, GetDag, TriggerDagRun
@@ -147,6 +148,28 @@ def test_an_airflow_that_does_not_answer_is_not_taken_for_one_without_the_run(
     with pytest.raises(NoAnswerError, match="connection refused"):
         runs.find(request_for("weekly_email"))
     assert runs.unreachable
+
+
+@pytest.mark.usefixtures("synced")
+def test_a_dag_that_airflow_cannot_read_blocks_no_other(in_task: InTask) -> None:
+    broken = select(SerializedDagModel).where(SerializedDagModel.dag_id == "import_positions")
+
+    def unread_then_started(own: StartsRuns) -> list[object]:
+        runs = AirflowRuns(own)
+        with create_session() as session:
+            (stored,) = session.scalars(broken)
+            kept, stored._data = stored._data, {"__version": 3, "dag": {}}
+        try:
+            with pytest.raises(NoAnswerError, match="task API: 500 "):
+                runs.start(request_for("import_positions", source="/a"), lambda: None)
+        finally:
+            with create_session() as session:
+                (stored,) = session.scalars(broken)
+                stored._data = kept
+        asked = request_for("weekly_email", week="2020-W01", dry_run=True)
+        return [runs.unreachable, len(runs.errors), runs.start(asked, lambda: None)]
+
+    assert in_task(unread_then_started) == [None, 1, None]
 
 
 def test_a_number_that_a_task_cannot_send_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
