@@ -106,14 +106,16 @@ metrics_router = APIRouter()
 def metrics(request: Request, authorization: str = Header("")) -> PlainTextResponse:
     """Return what `shardpost metrics` prints; 401 without the token of SHARDPOST_METRICS_TOKEN."""
     own, field = request.app.state.own, "metrics_token"
+    expected = {"WWW-Authenticate": "Bearer"}
+    refusal = HTTPException(401, "expected the bearer token of SHARDPOST_METRICS_TOKEN", expected)
+    scheme, _, given = authorization.partition(" ")
+    if scheme.lower() != "bearer":  # before a secrets backend is asked
+        raise refusal
     token = own.one(field) or next(iter(secrets_of(own, [field]).values()), None)
     if token is None:
         raise HTTPException(403, "metrics are served once SHARDPOST_METRICS_TOKEN is set")
-    scheme, _, given = authorization.partition(" ")
-    is_right = secrets.compare_digest(given.strip().encode(), token.encode())
-    if scheme.lower() != "bearer" or not is_right:
-        expected = {"WWW-Authenticate": "Bearer"}
-        raise HTTPException(401, "expected the bearer token of SHARDPOST_METRICS_TOKEN", expected)
+    if not secrets.compare_digest(given.strip().encode(), token.encode()):
+        raise refusal
     try:
         return PlainTextResponse(request.app.state.measured.text(), media_type=CONTENT_TYPE_LATEST)
     except NotMeasuredError as error:

@@ -104,6 +104,18 @@ def test_without_a_token_in_the_settings_nothing_is_served(client: TestClient, l
     assert looks.read_text() == ""
 
 
+def test_a_request_without_a_token_asks_no_secrets_backend(
+    client: TestClient, names: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def secrets_of(*_: object) -> None:
+        raise AssertionError("the secrets backend is asked")
+
+    monkeypatch.setitem(names, "secrets_of", secrets_of)
+    monkeypatch.delenv("SHARDPOST_METRICS_TOKEN", raising=False)
+    for answer in (client.get(PATH), get(client, ""), get(client, "Basic a-token")):
+        assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+
+
 def test_who_has_the_token_reads_the_metrics(
     client: TestClient, looks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
