@@ -32,7 +32,6 @@ from shardpost.orchestration.tasks import (
     DEFAULTS,
     NO_BACKFILL,
     alert_of_attention,
-    end_alert,
     task_errors,
 )
 from shardpost.settings import installations
@@ -40,7 +39,6 @@ from shardpost.values.schedules import longest_wait
 
 
 @task(
-    on_skipped_callback=end_alert,  # else the last task of a run that ends well has none
     doc_md="Alerts, once, if something needs a person; skipped if all is well.",
 )
 @task_errors()

@@ -144,17 +144,33 @@ def due_within(interval: timedelta) -> DeadlineAlert:
 
 
 async def alert_of_late_run(within: str, context: Mapping[str, Any]) -> None:
-    """Alert people of a run that is late, until a later one succeeds; not of one that failed."""
+    """Alert people of a run that has not ended, until a later one succeeds.
+
+    Of one that failed its task alerts. The context is of when the deadline passed: while there was
+    no triggerer, the run may have ended.
+    """
     run = context["dag_run"]
-    if run["state"] == "failed":  # of which its task alerts
+    state = await _state_now(run)
+    if state not in ("queued", "running"):
         return
     text = (
-        f"run {run['dag_run_id']} is {run['state']}, and was queued at {run['queued_at']}:"
+        f"run {run['dag_run_id']} is {state}, and was queued at {run['queued_at']}:"
         f" expected to end within {within}"
     )
     meaning = "the work of this DAG is late, and later runs may wait for this one"
     found = Condition(DEADLINE_MISSED, run["dag_id"], Severity.RISK, text, meaning, REPORTED)
     await asyncio.to_thread(alert_people, run["dag_id"], found, text)
+
+
+async def _state_now(run: Mapping[str, Any]) -> str | None:
+    """Return a run's state, None if it was deleted; without an answer that of the context."""
+    from shardpost.orchestration.own_runs import OwnRuns
+
+    try:
+        return await asyncio.to_thread(OwnRuns().state, run["dag_id"], run["dag_run_id"])
+    except Exception as error:
+        log.warning("%s: its state is not known, so taken from before: %s", run["dag_id"], error)
+        return str(run["state"])
 
 
 class Heartbeat(BaseOperator):

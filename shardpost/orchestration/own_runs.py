@@ -10,7 +10,7 @@ from typing import Any
 from airflow.sdk.api.client import ServerResponseError
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import GetDag, GetDagRun, TriggerDagRun
+from airflow.sdk.execution_time.comms import GetDag, GetDagRun, GetDagRunState, TriggerDagRun
 
 from shardpost.errors import ShardpostError, single_line
 from shardpost.run_requests.airflow_api import (
@@ -30,7 +30,7 @@ UNREACHABLE = (None, 502, 503, 504)
 
 
 class OwnRuns:
-    """As `AirflowApi` for a dispatch; it can be used in a task only."""
+    """As `AirflowApi` for a dispatch; it can be used in a task only, but for `state`."""
 
     def run(self, dag: str, run_id: str) -> AirflowRun | None:
         """Return a run; None if Airflow has no run with that id."""
@@ -39,6 +39,11 @@ class OwnRuns:
             return None
         ended_at = found.end_date or found.start_date or found.run_after
         return AirflowRun(found.state, ended_at if found.state in ENDED else None)
+
+    def state(self, dag: str, run_id: str) -> str | None:
+        """Return a run's state, also in a triggerer; None if Airflow has no run with that id."""
+        found, status = _ask(GetDagRunState(dag_id=dag, run_id=run_id), NOT_FOUND)
+        return None if status else str(found.state.value)
 
     def start(self, dag: str, run_id: str, conf: dict[str, Any], note: str) -> str | None:
         """Start a run under that id, once however often this is called.

@@ -119,7 +119,8 @@ def alert(context: Context) -> None:
 def end_alert(context: Context) -> None:
     """End the alert about a task, and those about mapped ones before it in its run; never fails.
 
-    The last task of a run ends the one about a late run of its DAG, too.
+    The last task of a run ends the one about a late run of its DAG, too, and so does a task that
+    skips itself: Airflow calls nothing for the tasks after it.
     """
     from shardpost.alerts.notifier import resolve
 
@@ -129,7 +130,7 @@ def end_alert(context: Context) -> None:
 
     def is_over(one: Condition) -> bool:
         if (one.rule, one.subject) == (DEADLINE_MISSED, run.dag_id):
-            return not task.downstream_task_ids
+            return run.state == "skipped" or not task.downstream_task_ids
         is_task = (one.rule, one.source) == (TASK_FAILED, REPORTED)
         return is_task and (one.subject == own or one.text.startswith(mapped))
 
@@ -209,6 +210,7 @@ DEFAULTS: dict[str, Any] = {
     "on_retry_callback": say_that_it_is_tried_again,
     "on_failure_callback": alert,
     "on_success_callback": end_alert,
+    "on_skipped_callback": end_alert,
 }
 
 

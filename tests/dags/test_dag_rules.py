@@ -7,15 +7,21 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.models import DagModel, Deadline
+from airflow.jobs.triggerer_job_runner import TriggerRunnerSupervisor
+from airflow.models import DagModel, DagRun, Deadline
+from airflow.sdk.api.client import ServerResponseError
+from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import ErrorResponse
+from airflow.sdk.execution_time.request_handlers import handle_get_dag_run_state
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState
 from airflow.utils.types import DagRunTriggeredByType, DagRunType
-from sqlalchemy import select
+from sqlalchemy import delete, select, update
 
 from shardpost.alerts.notifier import resolve
 from shardpost.checkout import DAGS
@@ -207,9 +213,59 @@ def test_a_late_run_is_alerted_by_the_triggerer(name: str, alerts: Path) -> None
 
 
 @pytest.mark.usefixtures("synced", "none_left")
-def test_a_run_that_failed_is_not_late_too(alerts: Path) -> None:
-    assert asyncio.run(_events(missed("sweep_dead_letters", "failed"))) == ["running", "success"]
+@pytest.mark.parametrize("state", ["failed", "success"])
+def test_a_run_that_has_ended_is_not_late(state: str, alerts: Path) -> None:
+    assert asyncio.run(_events(missed("sweep_dead_letters", state))) == ["running", "success"]
     assert not alerts.exists()
+
+
+class TriggererComms:
+    """Answers what a trigger asks, by the triggerer's own client of the task API."""
+
+    def send(self, message: Any) -> Any:
+        client = TriggerRunnerSupervisor.make_client(cast(Any, None))
+        try:
+            return handle_get_dag_run_state(client, message)[0]
+        except ServerResponseError as error:
+            detail = {"status_code": error.response.status_code, "detail": error.response.json()}
+            raise AirflowRuntimeError(ErrorResponse(detail=detail)) from None
+
+
+@pytest.mark.usefixtures("synced", "none_left")
+@pytest.mark.parametrize("now", ["queued", "success", "failed", None])
+def test_only_a_run_that_is_still_late_is_alerted(
+    now: str | None, alerts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", TriggererComms(), raising=False)
+    found = missed("sweep_dead_letters", "running")
+    run_id = found["callback_kwargs"]["context"]["dag_run"]["dag_run_id"]
+    with create_session() as session:
+        of_run = DagRun.run_id == run_id
+        session.execute(
+            update(DagRun).where(of_run).values(state=now) if now else delete(DagRun).where(of_run)
+        )
+    assert asyncio.run(_events(found)) == ["running", "success"]
+    assert alerts.exists() == (now == "queued")
+    assert now != "queued" or f"run {run_id} is queued, and was" in alerts.read_text()
+
+
+@pytest.mark.usefixtures("synced", "none_left")
+def test_a_week_that_is_skipped_ends_the_alert(
+    bag: Any, alerts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def skipped(*_: object, **__: object) -> dict[str, Any]:
+        return {"week": "2020-W46", "groups": [], "skipped": "the week is closed"}
+
+    weekly = bag.dags["weekly_email"]
+    monkeypatch.setattr(type(weekly.task_dict["freeze"]), "execute", skipped)
+    asyncio.run(_events(missed("weekly_email", "running")))
+    run = weekly.test(run_conf={"week": "2020-W46"}, mark_success_pattern="wait")
+    assert run.state == "success"
+    assert {one.state for one in run.get_task_instances() if one.task_id != "wait"} == {
+        "success",
+        "skipped",
+    }
+    assert "resolved (risk) deadline-missed of weekly_email\n" in alerts.read_text()
 
 
 @pytest.mark.usefixtures("synced", "none_left")
