@@ -35,7 +35,7 @@ from shardpost.orchestration.tasks import DEFAULTS, NO_BACKFILL, params_of, task
 from shardpost.position_import.import_job import IMPORT_POSITIONS
 from shardpost.position_import.model.plan import notes, summary
 from shardpost.position_import.model.source import ImportRequest, Source
-from shardpost.run_requests.model.requests import require_known
+from shardpost.run_requests.model.requests import require_known, started_by
 from shardpost.settings import installations
 from shardpost.wording import share
 
@@ -59,7 +59,7 @@ def import_request(context: Context, source: Source) -> ImportRequest:
     max_closed = params["max_closed"] or None
     return ImportRequest(
         source,
-        context["dag_run"].triggering_user_name or "Airflow",
+        started_by(context["dag_run"]) or "Airflow",
         bool(params["apply"]),
         params["import_id"] or None,
         None if max_closed is None else _share(max_closed),

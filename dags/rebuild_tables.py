@@ -45,7 +45,7 @@ from shardpost.orchestration.tasks import (
 )
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, RebuildRequest, tables_of
-from shardpost.run_requests.model.requests import require_known
+from shardpost.run_requests.model.requests import require_known, started_by
 from shardpost.settings import installations
 from shardpost.wording import parse_share
 
@@ -198,7 +198,7 @@ def _user(context: Context) -> str:
 
 
 def _user_of(dag_run: Any) -> str:
-    return dag_run.triggering_user_name or SHARDPOST
+    return started_by(dag_run) or SHARDPOST
 
 
 for own in installations():

@@ -26,6 +26,7 @@ from shardpost.instants import parse_instant
 from shardpost.orchestration.connections import task_installation
 from shardpost.page import access
 from shardpost.page.rendering import HEADERS, SECTIONS, Listing, Section, environment, runbook_html
+from shardpost.run_requests.model.requests import airflow_id
 from shardpost.weekly_email.kept_statuses import KeptStatuses
 from shardpost.wording import json_text
 
@@ -106,11 +107,15 @@ class PageContext:
         return f"{self.root}/{path}" + (f"?{urlencode(given)}" if given else "")
 
     def dag_url(self, dag: str, *path: str) -> str:
-        """Return the address of Airflow's page of one of our DAGs, or of what is below that."""
+        """Return the address of Airflow's page of a DAG, or of what is below that."""
         above = self.root.removesuffix(f"/{self.own.name}").rpartition("/")[0]
         return "/".join(
-            [above, "dags", *(quote(one, safe="") for one in (self.own.id(dag), *path))]
+            [above, "dags", *(quote(one, safe="") for one in (self.dag_id(dag), *path))]
         )
+
+    def dag_id(self, dag: str) -> str:
+        """Return what a DAG that may be requested, or is ours, is called in Airflow."""
+        return airflow_id(dag, self.own.id)
 
     def again(self, /, **query: object) -> str:
         """Return the address of this page with some other parameters, and no message."""
@@ -137,11 +142,11 @@ class PageRequest(PageContext):
 
     def may_run(self, dag: str) -> bool:
         """Tell whether forms of that DAG's actions are to be shown."""
-        return access.may_run(self.user, self.own.id(dag))
+        return access.may_run(self.user, self.dag_id(dag))
 
     def may_see(self, dag: str) -> bool:
         """Tell whether what belongs to that DAG is to be shown."""
-        return access.is_allowed(self.user, self.own.id(dag), "GET")
+        return access.is_allowed(self.user, self.dag_id(dag), "GET")
 
     @property
     def sees_clients(self) -> bool:

@@ -14,6 +14,7 @@ import httpx
 from shardpost.errors import ShardpostError, UsageError, single_line
 from shardpost.instants import parse_instant
 from shardpost.run_requests.model.commands import AirflowRun, Command
+from shardpost.run_requests.model.requests import REQUESTED_BY, airflow_id
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -239,7 +240,8 @@ class AirflowRuns:
     def find(self, command: Command) -> AirflowRun | None:
         """Return the run of a command, None if there is none; NoAnswerError if that is unknown."""
         with self._lock:
-            return self._call(lambda api: api.run(self.id_of(command.dag), command.run_id))
+            dag = airflow_id(command.dag, self.id_of)
+            return self._call(lambda api: api.run(dag, command.run_id))
 
     def start(self, command: Command, before: Callable[[], None]) -> str | None:
         """Start the run of a command; return why Airflow rejects it, or None.
@@ -247,14 +249,13 @@ class AirflowRuns:
         `before` is called immediately before, when there is nothing left to wait for. NoAnswerError
         if it is unknown whether the run was started; to try again does not start it twice.
         """
-        note = f"run request {command.key!r}, requested by {command.requested_by}"
+        note = f"run request {command.key!r}{REQUESTED_BY}{command.requested_by}"
         short = single_line(note, MAX_NOTE_CHARACTERS)
         with self._lock:
             if self.unreachable is None:
                 before()
-            return self._call(
-                lambda api: api.start(self.id_of(command.dag), command.run_id, command.conf, short)
-            )
+            dag = airflow_id(command.dag, self.id_of)
+            return self._call(lambda api: api.start(dag, command.run_id, command.conf, short))
 
     def _call(self, call: Callable[[StartsRuns], T]) -> T:
         if self._api is None or self.unreachable is not None:

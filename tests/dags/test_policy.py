@@ -56,8 +56,9 @@ def test_every_asset_has_a_uri_that_its_provider_accepts(dag: DAG) -> None:
         assert asset.uri == Asset(asset.name, asset.uri).normalized_uri
 
 
-def test_requests_know_its_params(dag: DAG) -> None:
-    assert {*DAG_PARAMS.get(dag.dag_id, "").split()} == {*dag.params}
+def test_requests_know_each_dag_and_its_params(bag: DagBag) -> None:
+    found = {name: {*params.split()} for name, params in DAG_PARAMS.items()}
+    assert found == {name: {*one.params} for name, one in bag.dags.items()}
 
 
 def test_every_param_has_a_title_and_a_description_and_a_default(dag: DAG) -> None:
@@ -80,6 +81,7 @@ def test_a_task_has_an_owner_docs_and_a_timeout_is_tried_again_and_says_why_it_f
         assert task.retry_exponential_backoff > 1, task.task_id
         assert task.on_failure_callback == [alert], task.task_id
         assert task.on_success_callback == [end_alert], task.task_id
+        assert task.on_skipped_callback == [end_alert], task.task_id
         assert task.on_retry_callback == [say_that_it_is_tried_again], task.task_id
 
 

@@ -54,7 +54,7 @@ class Task:
 
 
 def context(task: Task, **params: object) -> dict[str, Any]:
-    run = SimpleNamespace(triggering_user_name="anna", conf=params)
+    run = SimpleNamespace(triggering_user_name="anna", run_type="manual", conf=params)
     return {"dag_run": run, "params": AS_DECLARED | params, "ti": task}
 
 

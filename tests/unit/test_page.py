@@ -202,6 +202,22 @@ def test_a_run_is_requested_by_who_may_run_that_dag(
         assert "Not processed yet" in said
 
 
+def test_only_dags_of_ours_have_the_name_of_the_installation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(access, "is_allowed", lambda _user, dag, *_: asked.append(dag))
+    app = SimpleNamespace(state=SimpleNamespace(own=Declared("us")))
+    sent: Any = SimpleNamespace(app=app, scope={"root_path": "/shardpost/us"})
+    visit = request.PageRequest(sent, cast(Any, None), cast(Any, None), cast(Any, None))
+    for dag in ("reports", "weekly_email"):
+        visit.may_run(dag)
+        visit.may_see(dag)
+    assert asked == ["reports", "reports", "us_weekly_email", "us_weekly_email"]
+    assert visit.dag_url("reports", "runs") == "/dags/reports/runs"
+    assert visit.dag_url("weekly_email") == "/dags/us_weekly_email"
+
+
 def test_an_action_waits_no_longer_for_a_lock_than_a_page_does(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

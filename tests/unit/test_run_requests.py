@@ -4,6 +4,7 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from shardpost.errors import ShardpostError, UsageError
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.transactions import produce
+from shardpost.run_requests.airflow_api import AirflowRuns
 from shardpost.run_requests.model.commands import (
     LONG_AGO,
     AirflowRun,
@@ -39,6 +41,7 @@ from shardpost.run_requests.model.requests import (
     decide_record,
     parse,
     run_id,
+    started_by,
     status_of,
 )
 from shardpost.run_requests.request_client import commands_in_force, conf_of, release, send_request
@@ -215,6 +218,53 @@ def test_an_unknown_param_of_a_dag_of_ours_is_refused_and_other_dags_take_any(
     assert isinstance(parse(record(asks("a", {"weak": 1}))), Command)
     with pytest.raises(UsageError, match=said):
         send_request(installed(kafka.settings).kafka, "k", asked)
+
+
+class Noting:
+    """An Airflow that notes how DAGs, and notes of runs, reach it."""
+
+    def __init__(self) -> None:
+        self.dags: list[str] = []
+        self.note = ""
+
+    def run(self, dag: str, _run: str) -> None:
+        self.dags.append(dag)
+
+    def start(self, dag: str, _run: str, _conf: dict[str, Any], note: str) -> None:
+        self.dags.append(dag)
+        self.note = note
+
+
+def test_only_dags_of_ours_have_the_name_of_the_installation() -> None:
+    api = Noting()
+    runs = AirflowRuns(api)
+    runs.id_of = "us_{}".format
+    for dag in ("reports", "weekly_email", "watch_kafka"):
+        asked = Command("k", CommandState.ISSUED, dag, {}, "anna", 3, "request__k__3-0")
+        runs.find(asked)
+        runs.start(asked, lambda: None)
+    assert api.dags == [
+        *("reports", "reports"),
+        *("us_weekly_email", "us_weekly_email"),
+        *("us_watch_kafka", "us_watch_kafka"),
+    ]
+
+
+@pytest.mark.parametrize("key", ["weekly", "a, requested by eve"])
+def test_a_requested_run_is_by_who_requested_it_and_not_by_who_dispatched_it(key: str) -> None:
+    api = Noting()
+    asked = Command(key, CommandState.ISSUED, "a", {}, "anna", 3, run_id(key, 3, 0))
+    AirflowRuns(api).start(asked, lambda: None)
+
+    def by(run_type: str, run: str, note: str | None) -> str | None:
+        found = {"run_type": run_type, "run_id": run, "note": note}
+        return started_by(SimpleNamespace(triggering_user_name="ben", **found))
+
+    assert by("operator_triggered", asked.run_id, api.note) == "anna"
+    assert by("operator_triggered", asked.run_id, None) is None
+    assert by("operator_triggered", asked.run_id, "looked at") is None
+    assert by("operator_triggered", "of_another_dag", api.note) == "ben"
+    assert by("manual", asked.run_id, api.note) == "ben"
 
 
 def test_a_request_in_another_partition_than_its_keys_goes_there() -> None:

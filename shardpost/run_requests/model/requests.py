@@ -6,10 +6,11 @@ and another payload under the same key is a conflict: recorded, and not run.
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
+from typing import Any
 
 from shardpost.decisions import Decision, Kind
 from shardpost.errors import UsageError, single_line
@@ -34,6 +35,7 @@ _HASH = 32
 _OTHERS = re.compile(rb"[^A-Za-z0-9_.-]")
 MOST_BYTES = 65_536  # of a key or value
 NOT_SAID = "(not said)"
+REQUESTED_BY = ", requested by "  # in the note of a run
 _SHOWN_CHARACTERS = 120  # of what was found, in a reason
 WON, ALREADY_RUNNING = "won", "already running"
 
@@ -62,11 +64,31 @@ def escaped(key: str) -> str:
 # {DAG of ours: its params, if any}, known without Airflow; tests/dags/test_policy.py compares them.
 DAG_PARAMS = {
     "compact_positions": "country_changed accept_drop follow",
+    "dispatch_run_requests": "",
     "import_positions": "source table query apply max_closed import_id up_to why",
     "maintain_tables": "dry_run",
     "rebuild_tables": "action country source tables max_changed why",
+    "sweep_dead_letters": "",
+    "watch_kafka": "",
     "weekly_email": "week shards dry_run on_unknown again early country_changed accept_drop",
 }
+
+
+def airflow_id(dag: str, own_id: Callable[[str], str]) -> str:
+    """Return what a DAG is called in Airflow: only ours have the name of the installation."""
+    return own_id(dag) if dag in DAG_PARAMS else dag
+
+
+def started_by(run: Any) -> str | None:
+    """Return who requested a run of a dispatch, by its note; else whom Airflow names.
+
+    For a run of a dispatch, Airflow names who started that dispatch.
+    """
+    name: str | None = run.triggering_user_name
+    if run.run_type == "operator_triggered" and run.run_id.startswith(PREFIX):
+        before, _, name = str(run.note).rpartition(REQUESTED_BY)
+        return name if before else None
+    return name
 
 
 def require_known(given: Iterable[str] | None, params: Iterable[str]) -> None:
