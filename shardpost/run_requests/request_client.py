@@ -19,7 +19,14 @@ from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.kafka.transactions import produce
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.model.commands import Command, CommandEntry, fold, parse_json
-from shardpost.run_requests.model.requests import NotRun, RequestStatus, parse, status_of
+from shardpost.run_requests.model.requests import (
+    DAG_PARAMS,
+    NotRun,
+    RequestStatus,
+    parse,
+    require_known,
+    status_of,
+)
 from shardpost.run_requests.request_topics import GROUP, LOCK, CommandWriter
 from shardpost.topics import guards
 
@@ -52,7 +59,8 @@ def conf_of(name: str, text: str) -> dict[str, Any]:
 def send_request(kafka: Kafka, key: str, value: dict[str, Any]) -> SentRequest:
     """Write a request {"Dag", "Conf", "RequestedBy"} to `run-requests`.
 
-    UsageError for one that would be refused as it is; ShardpostError if Kafka does not accept it.
+    UsageError for one that would be refused as it is, or whose run would be, for an unknown param;
+    ShardpostError if Kafka does not accept it.
     """
     try:
         raw = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
@@ -61,6 +69,7 @@ def send_request(kafka: Kafka, key: str, value: dict[str, Any]) -> SentRequest:
     parsed = parse(Record(key.encode(), raw, [], 0, kafka.topic("run-requests"), 0, 0))
     if isinstance(parsed, NotRun):
         raise UsageError(f"request {shown(key[:80])}: {parsed.reason}")
+    require_known(parsed.conf, DAG_PARAMS.get(parsed.dag, "").split() or parsed.conf)
     topic = kafka.topic("decisions")
     count = partition_counts(kafka, [topic])[topic]
     decided = TopicPartition(topic, partition_of(key, count))

@@ -207,15 +207,12 @@ def test_only_listed_dags_and_recent_requests_are_run() -> None:
     assert isinstance(outcome(record(asks(), at=NOW - timedelta(days=6))), Command)
 
 
-def test_an_unknown_param_of_a_dag_of_ours_is_refused_and_other_dags_take_any(
+def test_a_request_of_ours_has_no_unknown_param_of_a_dag_of_ours(
     kafka: MemoryKafka,
 ) -> None:
     asked = asks("weekly_email", {"weak": "2026-W47", "early": True, "x" * 99: 1})
-    refused = parse(record(asked))
-    assert isinstance(refused, NotRun)
     said = "weak, " + "x" * 39 + "…: no such param; expected week, shards, dry_run, "
-    assert refused.reason.startswith(said)
-    assert isinstance(parse(record(asks("a", {"weak": 1}))), Command)
+    assert isinstance(parse(record(asked)), Command)  # its run says so: another one may be active
     with pytest.raises(UsageError, match=said):
         send_request(installed(kafka.settings).kafka, "k", asked)
 

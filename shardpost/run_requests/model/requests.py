@@ -144,10 +144,6 @@ def _request(key: str, form: object, record: Record) -> Command | NotRun:
         return NotRun(f"expected Conf to be an object, found {shown(conf)}")
     if not isinstance(requested_by, str):
         return NotRun(f"expected RequestedBy to be text, found {shown(requested_by)}")
-    try:
-        require_known(conf, DAG_PARAMS.get(dag, "").split() or conf)
-    except UsageError as error:
-        return NotRun(str(error))
     at_ms = int(instant_of(record.timestamp).timestamp() * 1000)
     by, name = requested_by or NOT_SAID, run_id(key, record.offset, at_ms)
     return Command(key, CommandState.ISSUED, dag, conf, by, record.offset, name)
