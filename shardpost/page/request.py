@@ -109,13 +109,8 @@ class PageContext:
     def dag_url(self, dag: str, *path: str) -> str:
         """Return the address of Airflow's page of a DAG, or of what is below that."""
         above = self.root.removesuffix(f"/{self.own.name}").rpartition("/")[0]
-        return "/".join(
-            [above, "dags", *(quote(one, safe="") for one in (self.dag_id(dag), *path))]
-        )
-
-    def dag_id(self, dag: str) -> str:
-        """Return what a DAG that may be requested, or is ours, is called in Airflow."""
-        return airflow_id(dag, self.own.id)
+        below = [quote(one, safe="") for one in (airflow_id(dag, self.own.id), *path)]
+        return "/".join([above, "dags", *below])
 
     def again(self, /, **query: object) -> str:
         """Return the address of this page with some other parameters, and no message."""
@@ -142,11 +137,11 @@ class PageRequest(PageContext):
 
     def may_run(self, dag: str) -> bool:
         """Tell whether forms of that DAG's actions are to be shown."""
-        return access.may_run(self.user, self.dag_id(dag))
+        return access.may_run(self.user, airflow_id(dag, self.own.id))
 
     def may_see(self, dag: str) -> bool:
         """Tell whether what belongs to that DAG is to be shown."""
-        return access.is_allowed(self.user, self.dag_id(dag), "GET")
+        return access.is_allowed(self.user, airflow_id(dag, self.own.id), "GET")
 
     @property
     def sees_clients(self) -> bool:

@@ -80,10 +80,7 @@ def airflow_id(dag: str, own_id: Callable[[str], str]) -> str:
 
 
 def started_by(run: Any) -> str | None:
-    """Return who requested a run of a dispatch, by its note; else whom Airflow names.
-
-    For a run of a dispatch, Airflow names who started that dispatch.
-    """
+    """Return whom Airflow names; of a dispatched run, who requested it, and not who dispatched."""
     name: str | None = run.triggering_user_name
     if run.run_type == "operator_triggered" and run.run_id.startswith(PREFIX):
         before, _, name = str(run.note).rpartition(REQUESTED_BY)
