@@ -70,6 +70,7 @@ def run(settings: Settings, seconds: float | None = None) -> dict[str, Any]:
     code, result = sweep_dead_letters(installed(settings), now or datetime.now(UTC))
     assert code == (3 if for_a_person(result) else 0)
     assert result["parked"] == sum(group["letters"] for group in result.pop("parked_errors"))
+    assert {*result.pop("end_offsets")} == {*map(settings.topic, ("dead-letters", "parking-lot"))}
     return {name: count for name, count in result.items() if count}
 
 
