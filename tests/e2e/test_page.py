@@ -57,7 +57,7 @@ def page(browser: Browser, airflow: dict[str, str]) -> Iterator[Page]:
 def test_it_is_in_airflows_navigation_and_each_part_is_to_be_read_by_all(page: Page) -> None:
     console = Console(page)
     page.goto("/")
-    page.get_by_role("link", name="Shardpost").click()
+    page.get_by_role("link", name="Shardpost", exact=True).click()
     inside = page.frame_locator("iframe")
     expect(inside.get_by_role("heading", level=1)).to_have_text("Overview")
     for section in SECTIONS:
@@ -79,7 +79,7 @@ def test_it_is_in_airflows_navigation_and_each_part_is_to_be_read_by_all(page: P
 
 def test_a_link_to_one_of_airflows_own_pages_leads_there_around_the_frame(page: Page) -> None:
     page.goto("/")
-    page.get_by_role("link", name="Shardpost").click()
+    page.get_by_role("link", name="Shardpost", exact=True).click()
     inside = page.frame_locator("iframe")
     link = "const link = document.createElement('a'); link.href = '/dags/watch_kafka';"
     append = "link.textContent = 'to Airflow'; main.append(link);"
