@@ -70,7 +70,8 @@ def run(settings: Settings, seconds: float | None = None) -> dict[str, Any]:
     code, result = sweep_dead_letters(installed(settings), now or datetime.now(UTC))
     assert code == (3 if for_a_person(result) else 0)
     assert result["parked"] == sum(group["letters"] for group in result.pop("parked_errors"))
-    assert {*result.pop("end_offsets")} == {*map(settings.topic, ("dead-letters", "parking-lot"))}
+    topics = {settings.topic("dead-letters"), settings.topic("parking-lot")}
+    assert {*result.pop("end_offsets")} == topics
     return {name: count for name, count in result.items() if count}
 
 
