@@ -13,6 +13,7 @@ from shardpost.embedded import daemons
 from tests.conftest import environ
 from tests.e2e.conftest import client_of, eventually, processes_of
 from tests.support.command_line import CommandLine
+from tests.support.openlineage_events import datasets_of
 from tests.support.reference import client, position, produce
 
 DAGS = ("sweep_dead_letters", "weekly_email", "import_positions", "rebuild_tables")
@@ -43,18 +44,7 @@ class Watched:
 
     def lineage(self, task: str) -> dict[str, dict[str, str | None]]:
         """Return {direction: {namespace and name: version}} of a task's ends."""
-        found: dict[str, dict[str, str | None]] = {"inputs": {}, "outputs": {}}
-        for line in self.events.read_text().splitlines():
-            event = json.loads(line)
-            if event["eventType"] == "COMPLETE" and event["job"]["name"] == task:
-                for direction, datasets in found.items():
-                    datasets |= {
-                        f"{one['namespace']} {one['name']}": one["facets"]
-                        .get("version", {})
-                        .get("datasetVersion")
-                        for one in event[direction]
-                    }
-        return found
+        return datasets_of(self.events, task)
 
 
 @pytest.fixture(scope="module")
