@@ -28,6 +28,7 @@ from tests.conftest import settings_of_its_own
 from tests.support.command_line import CommandLineHere
 from tests.support.handed_over import Run
 from tests.support.installed import installed
+from tests.support.job_process import wait_for
 from tests.support.mail_server import mail_server
 from tests.support.page_client import PageClient, page_client
 from tests.support.written_weeks import begin, freeze, hold, record
@@ -86,9 +87,15 @@ def decided(settings: Settings, week: IsoWeek) -> list[Decision]:
 
 
 def of_week(page: PageClient, week: IsoWeek) -> Any:
-    """Return the week's row of the list of weeks."""
-    [row] = [row for row in page.json("emails") if row["week"] == str(week)]
-    return row
+    """Return the week's row of the list of weeks, once the page has counted it."""
+    rows = list[Any]()
+
+    def is_counted() -> bool:
+        rows[:] = [row for row in page.json("emails") if row["week"] == str(week)]
+        return rows[0]["sent"] is not None
+
+    wait_for(is_counted, "counting a week", seconds=60)
+    return rows[0]
 
 
 def test_weeks_and_a_week_say_what_the_command_says_also_after_new_records(

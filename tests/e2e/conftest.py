@@ -1,6 +1,7 @@
 """A whole stack of its own: broker, sink and Airflow, driven by its command line alone."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -26,19 +27,20 @@ TASK_OPTIONS = {
     "watch_kafka": {"queue": "watching", "priority_weight": 7},
     "watch_kafka.heartbeat": {"pool": "beats"},  # which is not there yet
 }
-SERVER_ERROR, CONFLICT, TRIES = 500, 409, 4
+SERVER_ERROR, CONFLICT = 500, 409
+LOCKED_SECONDS = 30  # longer than a process holds SQLite's lock on a busy machine
 
 
 class RepeatedOnServerError(httpx.HTTPTransport):
     """Repeats what the API server could not do, since another process held SQLite's lock."""
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        for _ in range(TRIES - 1):
+        until = time.monotonic() + LOCKED_SECONDS
+        while True:
             response = super().handle_request(request)
-            if response.status_code < SERVER_ERROR:
+            if response.status_code < SERVER_ERROR or time.monotonic() > until:
                 return response
             response.close()
-        return super().handle_request(request)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
