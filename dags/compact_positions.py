@@ -1,35 +1,28 @@
 """One snapshot of positions, clients and exchanges, and who holds US stock.
 
 Every 15 minutes (`SHARDPOST_COMPACT_SCHEDULE`), and by hand: reads the new records of the topics
-`positions`, `clients` and `exchanges`, folds them into the Delta tables (latest record per key, who
-holds US stock), commits **one snapshot** that makes all of it visible at once, and publishes the
-changes to `share-holders`. Corrections are read from the topic `retries`.
-
-With nothing new it only updates `looked_at` of the last snapshot. While an open transaction hides
-records of an input, `looked_at` stays behind; the log and `open_transactions` of the result name it
-(the job ends with 3, the task with success). It waits while another compaction runs. Killed at any
+`positions`, `clients` and `exchanges`, and corrections from `retries`, commits **one snapshot** of
+the Delta tables, and publishes the changes to `share-holders`. Rejected records stop nothing: they
+are kept in the table `rejected_records`, and become letters in `dead-letters`. With nothing new it
+only updates `looked_at` of the last snapshot. It waits while another compaction runs. Killed at any
 point and run again, it ends with the same result.
 
 **Following.** With the param `follow` (for scheduled runs `SHARDPOST_FOLLOW=on`), a run stays and
 compacts again within seconds of something new. It ends when the next run has taken over, at the
 latest ten minutes after that run is due.
 
-**Refused until a person acts.** The task fails, and neither it nor a later run changes anything,
+**Refused until a person acts** (`docs/compaction.md`, "Refused runs"). The task fails, and neither
+it nor a later run changes anything, if
 
-- if the result is implausible: open positions or holders fall by more than `SHARDPOST_MAX_DROP`, or
-    `SHARDPOST_COUNTRY` differs from the last snapshot's. A run with **accept drop** or **country
-  changed** continues;
-- without a retry, if tombstones may have been lost, or good records behind undecodable ones; after
-  its retries, if an input was recreated, or its records were deleted before they were read. The log
-  names the topic. After `shardpost compact --reconcile`, clear the failed task.
+- open positions or holders fall by more than `SHARDPOST_MAX_DROP`, or `SHARDPOST_COUNTRY` differs
+  from the last snapshot's: a run with **accept drop** or **country changed** continues;
+- tombstones may have been lost, or good records behind undecodable ones (without a retry); an input
+  was recreated, or its records were deleted unread (after retries): after
+  `shardpost compact --reconcile`, clear the failed task.
 
-First read `docs/compaction.md`, "Refused runs".
-
-The result (XCom) has the snapshot, and the numbers of records published and rejected, letters sent,
-retries read and applied. Rejected records stop nothing: each is kept in the table
-`rejected_records`, and becomes a letter in `dead-letters`. If `too_large` is not 0 (lists that do
-not fit into a record) or `share_holders_compacted` is false, the job ends with 3 and the task with
-success; the log says what to do.
+**Succeeds with a warning** (the job ends with 3; the log says what to do), if the result (XCom) has
+`open_transactions`, which hide records and hold `looked_at` back, `too_large` is not 0 (lists that
+do not fit into a record), or `share_holders_compacted` is false.
 """
 
 from datetime import UTC, datetime, timedelta

@@ -5,13 +5,13 @@ such as `weekly_email/2026-W47`,
 
 1. a run that has ended, or was deleted, frees its key;
 2. the **first request wins**: a command is written to `run-commands`. While its run is active, the
-   same request again changes nothing; another payload is a conflict, recorded on `decisions` and
-   not run;
+   same request again changes nothing; another payload is a conflict, and not run;
 3. each command becomes **one run** of its DAG. What Airflow rejects (no such DAG, a paused DAG,
-   wrong params) is recorded as refused on `decisions`, and frees the key.
+   wrong params) is refused, and frees the key.
 
-A run that never ends keeps its key until it is deleted, or until `shardpost runs release KEY --why
-…`. An alert is sent if Kafka deleted requests before they were read. See `docs/run-requests.md`.
+`decisions` records conflicts and refusals. A run that never ends keeps its key until it is deleted,
+or until `shardpost runs release KEY --why …`. An alert is sent if Kafka deleted requests before
+they were read. See `docs/run-requests.md`.
 """
 
 import logging

@@ -1,21 +1,19 @@
 """Remove expired data from the tables, so that their size does not grow with their age.
 
-Once a week (`SHARDPOST_MAINTAIN_SCHEDULE`), and by hand:
+Once a week (`SHARDPOST_MAINTAIN_SCHEDULE`), and by hand. `docs/tables.md`, "Retention", says what
+is kept longer. Removed are
 
-1. **audiences** of the weekly e-mail that are older than `SHARDPOST_AUDIENCE_DAYS` are erased:
-   names, addresses, holdings; **weeks** that are older than `SHARDPOST_LEDGER_DAYS` are deleted
-   from the ledger, behind a record that closes them for good;
-2. **dead letters** that were resolved `SHARDPOST_LETTER_DAYS` ago are deleted from their table;
-3. **superseded records** of positions and clients are deleted from the histories after
-   `SHARDPOST_HISTORY_DAYS`, if that is set;
-4. **snapshots** are thinned with age, and removed after `SHARDPOST_SNAPSHOT_DAYS`;
-   `docs/tables.md`, "Retention", says which are kept longer;
-5. **files** and **entries of the tables' logs** that no kept snapshot needs are removed, also what
-   interrupted runs left.
+1. **audiences** older than `SHARDPOST_AUDIENCE_DAYS`: names, addresses, holdings; and from the
+   ledger **weeks** older than `SHARDPOST_LEDGER_DAYS`, behind a record that closes them for good;
+2. **dead letters** that were resolved `SHARDPOST_LETTER_DAYS` ago, from their table;
+3. **superseded records** of positions and clients, after `SHARDPOST_HISTORY_DAYS`, if that is set;
+4. **snapshots**: thinned with age, and gone after `SHARDPOST_SNAPSHOT_DAYS`;
+5. **files** and **entries of the tables' logs** that no kept snapshot needs, also of interrupted
+   runs.
 
 Compactions, sweeps, the weekly e-mail and readers continue meanwhile. After an interrupted run, the
 next one removes the rest. What could not be done, such as a week that is being mailed, becomes an
-alert. `shardpost tables list` prints sizes.
+alert.
 """
 
 import logging

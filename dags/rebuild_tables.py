@@ -3,15 +3,12 @@
 By hand only: for another country, after a change of decoding, or to see that code and tables agree.
 Compactions, e-mails and readers keep using the current tables meanwhile.
 
-1. `build` computes the tables from the histories, or from the topics, and adds later records. After
-   a kill it continues where it was.
-2. `diff` compares old and new at the same offsets, key by key. Its log and its result (XCom) have
-   the counts and some samples.
+1. `build` computes the tables from the histories, or from the topics.
+2. `diff` compares old and new. Its log and its result (XCom) have the counts and some samples.
 3. `approval` waits for a person under **Required Actions**, in no slot, for a week at most, and
-   then asks again. The question has the counts; the answers are **Swap** and **Drop**. With
-   **max_changed**, such as `1%`, nobody is asked about a difference up to that share.
-4. `swap` adds later records, puts the new tables in use in one commit, and publishes the holders
-   whose list differs; `drop` drops the new tables. `decisions` records who answered, and why.
+   then asks again. With **max_changed**, such as `1%`, nobody is asked about a difference up to
+   that share.
+4. `swap` or `drop`, as answered. `decisions` records who answered, and why.
 
 The tables before a swap are kept until **action** *drop*. Until then **action** *rollback* puts
 them in use again, with all later records, and no other rebuild begins.

@@ -1,21 +1,18 @@
 """Retry the dead letters that are due, with backoff; park those that cannot be retried.
 
-Every five minutes (`SHARDPOST_SWEEP_SCHEDULE`), one run at a time: reads the topic `dead-letters`,
-and sends each letter that is due to `retries` (or the retry topic of its origin). A letter that is
-exhausted, fatal or malformed goes to `parking-lot`, for a person. A sweep that is killed anywhere
-sends nothing twice and loses nothing.
+Every five minutes (`SHARDPOST_SWEEP_SCHEDULE`), one run at a time: sends each letter of the topic
+`dead-letters` that is due to `retries` (or the retry topic of its origin), and what is exhausted,
+fatal or malformed to `parking-lot`, for a person. A sweep that is killed anywhere sends nothing
+twice and loses nothing.
 
-1. `sweep` does it, and appends each step of each letter to the table `dead_letters`. Its result
-   (XCom) is how many were retried, parked (by origin and error), dropped (failures reported again
-   after their letter was retried or parked), left waiting, held, and taken in from topics of other
-   frameworks. **Held** means: more letters with one error are due than `SHARDPOST_RETRY_FLOOD`
-   allows; the log and the result name the error.
-2. `report` runs if something needs a person: parked or held letters, or foreign letters that were
-   deleted unread. Its log and one line in `alerts.log` say what. The run still succeeds: to repeat
-   it would change nothing.
+1. `sweep` appends each step of each letter to the table `dead_letters`. Its result (XCom) counts
+   letters: retried, parked (by origin and error), dropped (reported again after they were retried
+   or parked), left waiting, **held** (more with one error are due than `SHARDPOST_RETRY_FLOOD`),
+   and taken in from topics of other frameworks.
+2. `report` alerts about parked and held letters, and foreign letters that were deleted unread. The
+   run still succeeds: to repeat it would change nothing.
 
-`shardpost letters list` lists the letters and their states; `letters redrive` and `letters discard`
-act on parked ones. See `docs/dead-letters.md`.
+See `docs/dead-letters.md`.
 """
 
 from datetime import timedelta

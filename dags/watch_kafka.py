@@ -3,13 +3,10 @@
 Every 15 minutes (`SHARDPOST_WATCH_SCHEDULE`):
 
 1. **everything is measured** once: the audit of Kafka, how far readers are behind and when they
-   lose data, the age of the newest snapshot, lists too large to be published, waiting and parked
-   dead letters, weeks for which nobody was mailed, open, unknown and failed e-mails, runs that
-   never end, the size of the tables;
+   lose data, the newest snapshot, letters, e-mails, runs that never end, the size of the tables;
 2. the values are **kept** in the table `measurements` for 90 days;
 3. **alerts** go to the channels of `SHARDPOST_ALERTS` and `alerts.log`: when a condition begins or
-   becomes worse, once a day while it lasts, and when it is over. Each names its section of the
-   runbook.
+   becomes worse, once a day while it lasts, and when it is over. `docs/runbook.md` has each.
 
 A run with findings still succeeds. What could not be measured is an alert too, and nothing counts
 as over because of it. See `docs/watching.md`.

@@ -10,24 +10,20 @@ the end of the week (Monday 00:00 UTC) gets **one** e-mail with their positions.
 3. `send`, one task per group of shards, mails the clients that are not mailed yet, and records each
    delivery in the ledger (topic `weekly-emails`). A failed task is retried alone; no client that
    got the mail gets another.
-4. `report` decides, from the answers to all mails of the run, about refusals that no shard could
-   decide about. It fails the run once if deliveries are unknown, if refused clients remain open, or
-   if too many clients failed or are not subscribed, and says what to do.
+4. `report` decides about refusals that no shard could decide about. It fails the run once if
+   deliveries are unknown, if refused clients remain open, or if too many clients failed or are not
+   subscribed, and says what to do.
 
-A *scheduled* run skips its week (`groups` says why, and nothing after it runs) if no snapshot was
-committed before the week ended, or if the week ended too long ago
-(`SHARDPOST_WEEKLY_LATENESS_DAYS`); never a frozen week, which has to be finished. A manual run or a
-backfill is never too late; without `week`, it mails the week of its data interval, or else the last
-week that ended. Any run skips a week that is closed, or whose audience was erased.
+- **Skips its week** (`groups` says why): a *scheduled* run, if no snapshot was committed before the
+  week ended, or it ended too long ago (`SHARDPOST_WEEKLY_LATENESS_DAYS`), but never a frozen week,
+  which has to be finished; any run, if the week is closed, or its audience was erased.
+- **Fails, and freezes nothing**: if far fewer clients than in the week before would get a mail, or
+  none (**accept drop** confirms it; a dry run fails, too); or if `SHARDPOST_COUNTRY` differs from
+  the newest snapshot's (**country changed**).
 
-If far fewer clients would get a mail than in the week before, or none, nothing is frozen, and the
-run fails until a run with **accept drop** confirms it (a dry run lists who would get a mail, and
-fails too).
-It also fails if `SHARDPOST_COUNTRY` differs from the newest snapshot's (**country changed**).
-
-To check first: a **dry run** prints into the logs of `send` who would get what; the page of the
-week has its full lists. The delivery status: `shardpost emails --week 2026-W47`. See
-`docs/weekly-email.md`.
+A manual run or a backfill is never too late; without `week`, it mails the week of its data
+interval, or else the last week that ended. A **dry run** prints into the logs of `send` who would
+get what; the page of the week has its full lists. See `docs/weekly-email.md`.
 """
 
 import logging
