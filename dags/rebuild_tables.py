@@ -3,12 +3,10 @@
 By hand only: for another country, after a change of decoding, or to see that code and tables agree.
 Compactions, e-mails and readers keep using the current tables meanwhile.
 
-1. `build` computes the tables from the histories, or from the topics.
-2. `diff` compares old and new. Its log and its result (XCom) have the counts and some samples.
-3. `approval` waits for a person under **Required Actions**, in no slot, for a week at most, and
-   then asks again. With **max_changed**, such as `1%`, nobody is asked about a difference up to
-   that share.
-4. `swap` or `drop`, as answered. `decisions` records who answered, and why.
+The run builds, compares, and asks: `approval` waits for a person under **Required Actions**, in no
+slot, for a week at most, and then asks again. With **max_changed**, such as `1%`, nobody is asked
+about a difference up to that share. The result (XCom) of `diff` has counts and samples. `decisions`
+records who answered, and why.
 
 The tables before a swap are kept until **action** *drop*. Until then **action** *rollback* puts
 them in use again, with all later records, and no other rebuild begins.

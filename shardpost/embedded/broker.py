@@ -151,7 +151,7 @@ STOP_SECONDS = 60.0
 STATE_SECONDS = 5.0
 JVM = [
     # The quick compiler alone: on two cores that are shared with all else, the optimising one costs
-    # more than it gains (docs/performance.md).
+    # more than it gains.
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
     "-XX:+ExitOnOutOfMemoryError",

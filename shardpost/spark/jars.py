@@ -8,8 +8,7 @@ The class archive is for drivers (class-data sharing of the JVM): a short run sp
 time on loading and verifying some 15,000 classes. `make setup` runs a compaction that dumps them
 when it ends (embedded/set_up.py); all jobs map the file. It is valid for one JVM and one set of
 jars: its name has a hash of both. With another JVM the next job creates another one; a compaction
-then once more, since it loads half as many classes again as any other job. (docs/performance.md has
-the figures.)
+then once more, since it loads half as many classes again as any other job.
 """
 
 import hashlib
