@@ -114,7 +114,7 @@ def airflow_command(arguments: tuple[str, ...]) -> None:
 
 IVY = CHECKOUT / "ivy"
 # Files of `ivy/` that say nothing of a user's jars.
-NO_PURPOSES = ("settings", "tests", "s3proxy")
+NO_PURPOSES = ("settings", "tests", "s3proxy", "registry")
 FETCH_SECONDS = 900.0
 
 
@@ -145,8 +145,8 @@ def fetch_command(purposes: tuple[str, ...]) -> None:
     """Fetch jars from Maven Central, in exact versions by SHA-256, into the virtual environment.
 
     PURPOSE is one or more of the files in `ivy/`, by default `spark`, which every job needs; `jdbc`
-    is for imports from databases, `broker` for `shardpost up`. Jars that are there already are not
-    fetched again.
+    is for imports from databases, `avro` for inputs in Avro, `broker` for `shardpost up`. Jars that
+    are there already are not fetched again.
     """
     opened()
     for purpose in purposes or ("spark",):
