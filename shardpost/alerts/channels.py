@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from hashlib import blake2b
 from logging.handlers import BufferingHandler
 from typing import Any
@@ -149,28 +149,6 @@ def append(files: Files, text: str, now: datetime) -> None:
             file.write(lines.encode())
     except OSError as error:  # the channels get the message nevertheless
         log.warning("%s cannot be written: %s", error.filename or LOG, error.strerror)
-
-
-# Enough for some hundred alerts.
-LAST_BYTES = 1 << 18
-
-
-def last_lines(files: Files, now: datetime) -> list[str]:
-    """Return the last lines of alerts.log in their order; on a store those of two months.
-
-    Each begins with its time, but the first one, which may be cut off. OSError if the file cannot
-    be read, ShardpostError of a store.
-    """
-    if files.tables.is_on_store:
-        months = dict.fromkeys(f"{at:{STORED_LOG}}" for at in (now - timedelta(days=28), now))
-        texts = (SharedFile(files, name).read() for name in months)
-        return "".join(filter(None, texts))[-LAST_BYTES:].splitlines()
-    path = files.home / LOG
-    if not path.exists():
-        return []
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - LAST_BYTES))
-        return file.read().decode(errors="replace").splitlines()
 
 
 def send_all(

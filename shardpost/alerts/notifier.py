@@ -14,7 +14,6 @@ from shardpost.alerts.channels import LOG, Channel, Delivery, append, channels, 
 from shardpost.alerts.model.alert import (
     CHANNEL_DOWN,
     EVENT,
-    NOTIFIED,
     REPORTED,
     Alert,
     AlertState,
@@ -130,7 +129,6 @@ class _Round:
                 log.warning("alert channel %s", delivery)
             else:
                 self._taken(channel.name, due)
-        _note(self._files, zip(due_to.values(), deliveries, strict=True), self._now)
         return deliveries
 
     def due(self, channel: str) -> list[Alert]:
@@ -155,17 +153,6 @@ class _Round:
         return [alert for alert in due if alert.condition.key != own] or due
 
 
-def _note(files: Files, sent: Iterable[tuple[Sequence[Alert], Delivery]], now: datetime) -> None:
-    """Append to alerts.log which channels took which alerts."""
-    notified: dict[str, list[str]] = {}
-    for alerts, delivery in sent:
-        for alert in alerts if delivery.problem is None else ():
-            title = one_line(f"{NOTIFIED} {alert.condition.title()}")
-            notified.setdefault(title, []).append(delivery.channel)
-    lines = (f"{title}\n{', '.join(names)}" for title, names in notified.items())
-    append(files, "\n".join(lines), now)
-
-
 def report(installation: Installation, condition: Condition, now: datetime, line: str = "") -> None:
     """Notify people of a condition that no look finds, until `resolve`; or of an event.
 
@@ -185,7 +172,6 @@ def report(installation: Installation, condition: Condition, now: datetime, line
         deliveries = send_all(dict.fromkeys(to, message))
         for delivery in deliveries:
             log.info("alert channel %s", delivery)
-        _note(installation.files, (([alert], one) for one in deliveries), now)
 
 
 def _reported(known: Iterable[Firing], condition: Condition, now: datetime) -> list[Firing]:

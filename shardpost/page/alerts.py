@@ -10,7 +10,7 @@ from fastapi import APIRouter, Form
 from fastapi.responses import Response
 from markupsafe import Markup, escape
 
-from shardpost.alerts.channels import channels, last_lines
+from shardpost.alerts.channels import channels
 from shardpost.alerts.model.alert import (
     DEADLINE_MISSED,
     EVENT,
@@ -18,11 +18,10 @@ from shardpost.alerts.model.alert import (
     Condition,
     Firing,
     Silence,
-    logged_alerts,
     urgency,
 )
 from shardpost.delta.query import table_errors
-from shardpost.errors import NotFoundError, ShardpostError, UsageError, single_line
+from shardpost.errors import NotFoundError, UsageError, single_line
 from shardpost.instants import parse_duration
 from shardpost.page.access import KAFKA, acts, sees
 from shardpost.page.record_outcomes import with_links
@@ -85,17 +84,10 @@ def _urgency(one: Firing, visit: PageRequest) -> tuple[Any, ...]:
 
 @router.get("")
 def alerts(visit: CurrentRequest, page: PageNumber = 1) -> Response:
-    """Show what is firing, worst first, and what fired before."""
-    found, installation = firing(visit), visit.installation
+    """Show what is firing, worst first."""
+    found = firing(visit)
     listing = page_of([_row(one, visit) for one in found], COLUMNS, page, NOTHING)
-    if visit.request.query_params.get("format") in {"json", "csv"}:  # without the history
-        return visit.answer("alerts.html", found, listing)
-    to = channels(installation)
     first = (listing.number - 1) * ROWS_OF_A_PAGE
-    try:
-        logged, problem = logged_alerts(last_lines(installation.files, visit.now)), None
-    except (ShardpostError, OSError) as error:
-        logged, problem = [], f"alerts.log cannot be read: {error}"
     return visit.answer(
         "alerts.html",
         found,
@@ -104,10 +96,7 @@ def alerts(visit: CurrentRequest, page: PageNumber = 1) -> Response:
         title_of=title_of,
         place_of=place_of,
         with_links=with_links,
-        channels=[one.name for one in to],  # which have no secrets
-        history=logged[: -ROWS_OF_A_PAGE - 1 : -1],
-        history_problem=problem,
-        firing={one.condition.name for one in found},
+        channels=[one.name for one in channels(visit.installation)],  # which have no secrets
     )
 
 

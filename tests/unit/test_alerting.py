@@ -1,4 +1,3 @@
-import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +18,6 @@ from shardpost.alerts.model.alert import (
     Firing,
     Silence,
     advance,
-    logged_alerts,
     message_of,
 )
 from shardpost.topics.model.finding import Severity
@@ -271,74 +269,3 @@ def test_text_from_outside_makes_no_line_of_its_own() -> None:
 def test_no_message_of_nothing() -> None:
     with pytest.raises(ValueError, match="expected at least one alert"):
         message_of([], "#")
-
-
-def test_the_log_is_read_as_one_row_an_alert() -> None:
-    """Also where a text looks like a title, and where the log's beginning is cut off."""
-    lines = [
-        "d t",
-        "08:00 firing (risk) letters-parked of positions",
-        "08:00 resolved (risk) letters-parked of positions",
-        "08:00 since 2026-11-23 08:00:00 UTC",
-        "08:00 notified (risk) letters-parked of positions",
-        "08:00 1: A, 2: B",
-        "08:10 happened (risk) needs-attention of sweep",
-        "08:10 parked: 1",
-        "08:15 still firing (loss) letters-parked of positions",
-        "08:15 three are parked",
-        "08:15 notified (loss) letters-parked of positions",
-        "08:15 2: B, 3: C",
-        "08:30 resolved (loss) letters-parked of positions",
-        "08:30 it was firing since 2026-11-23 08:00:00 UTC: three are parked",
-        "08:31 resolved (drift) retention of orders",
-        "08:31 it was firing since 2026-11-20 07:00:00 UTC: 7 d",
-        "08:40 firing (risk) letters-parked of positions",
-        "08:40 one is parked",
-        "08:50 happened (risk) needs-attention of sweep",
-        "08:50 parked: 2",
-    ]
-    logged = logged_alerts(re.sub(r"^(\d\d:\d\d)", r"2026-11-23T\1:00Z", line) for line in lines)
-    found = [
-        (one.condition.rule, str(one.condition.severity), one.condition.text, one.since.hour)
-        for one in logged
-    ]
-    assert found == [
-        ("letters-parked", "loss", "three are parked", 8),
-        ("needs-attention", "risk", "parked: 1", 8),
-        ("retention", "drift", "it was firing since 2026-11-20 07:00:00 UTC: 7 d", 7),
-        ("letters-parked", "risk", "one is parked", 8),
-        ("needs-attention", "risk", "parked: 2", 8),
-    ]
-    assert logged[0].channels == ["1: A", "2: B", "3: C"]
-    assert [one.ended and one.ended.minute for one in logged] == [30, None, 31, None, None]
-    assert logged[0].condition.subject == "positions"
-
-
-def test_a_line_of_the_log_that_was_cut_off_is_passed_over() -> None:
-    lines = [
-        "2026-11-23T08:00:00Z firing (risk) retention of orders",
-        "2026-11-",
-        "2026-11-23T08:01:00Z 7 d",
-        "2026-11-23T08:02:00Z firing (risk) retention of orders",
-        "2026-11-23T08:0",
-        "",
-        "2026-11-23T08:03:00Z firing (risk) snapshot-age",
-        "2026-11-23T08:03:00Z 2 h",
-    ]
-    assert [one.condition.rule for one in logged_alerts(lines)] == ["snapshot-age"]
-
-
-def test_an_event_of_the_same_day_that_says_the_same_has_no_row_of_its_own() -> None:
-    event, day = "happened (risk) needs-attention of sweep", "2026-11-23T"
-    logged = logged_alerts(
-        line
-        for time, text in (
-            (f"{day}08:00:00Z", "parked: 1"),
-            (f"{day}09:00:00Z", "parked: 1"),
-            (f"{day}10:00:00Z", "parked: 2"),
-            ("2026-11-24T11:00:00Z", "parked: 2"),
-        )
-        for line in (f"{time} {event}", f"{time} {text}")
-    )
-    found = [(one.since.day, one.since.hour, one.condition.text) for one in logged]
-    assert found == [(23, 8, "parked: 1"), (23, 10, "parked: 2"), (24, 11, "parked: 2")]

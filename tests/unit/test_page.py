@@ -17,12 +17,11 @@ from confluent_kafka.admin import AdminClient
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from shardpost.alerts import channels, history, notifier
+from shardpost.alerts import history, notifier
 from shardpost.alerts.model.alert import REPORTED, Condition, Firing
 from shardpost.alerts.model.metrics import Measure
 from shardpost.commands.email import email_command
 from shardpost.commands.parked_letters import redrive_command
-from shardpost.errors import ShardpostError
 from shardpost.kafka.kafka import Kafka
 from shardpost.lag import measure
 from shardpost.lag.model.time_to_loss import Lag, LagRow
@@ -275,38 +274,6 @@ def test_what_is_lost_comes_first_then_what_is_lost_soonest(
         assert [one["what"] for one in page.json("")["needs"]] == ordered
         assert [one["key"] for one in page.json("alerts")] == ordered
         assert ">in 48 min</time>" in page.get("")
-
-
-def test_an_alert_that_ended_leads_to_no_page_that_only_one_that_fires_has(
-    at: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = datetime.now(UTC)
-    history.store_firing(installed(at).tables, [], [firing("fires", Severity.RISK, now)], now)
-    rules = ("fires", "ended", "snapshot-age")
-    lines = "\n".join(f"firing (risk) {rule}\ntext of {rule}" for rule in rules)
-    channels.append(installed(at).files, lines, now)
-    with page_client(at, monkeypatch) as page:
-        shown = page.get("alerts").partition("<h2>History</h2>")[2]
-    for url in ("alerts/one?key=fires", "runbook#ended", "tables/snapshots"):
-        assert f'href="/shardpost/{url}"' in shown
-    assert shown.count("alerts/one") == 1
-
-
-@pytest.mark.parametrize("error", [ShardpostError("no answer"), OSError(13, "no answer")])
-def test_what_fires_is_listed_where_the_history_cannot_be_read(
-    at: Settings, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    def fails(*_: object) -> list[str]:
-        raise error
-
-    now = datetime.now(UTC)
-    history.store_firing(installed(at).tables, [], [firing("fires", Severity.RISK, now)], now)
-    monkeypatch.setattr(alerts, "last_lines", fails)
-    with page_client(at, monkeypatch) as page:
-        shown = page.get("alerts")
-    assert "alerts/one?key=fires" in shown
-    assert "alerts.log cannot be read: " in shown
-    assert "No alert was raised yet" not in shown
 
 
 @pytest.mark.parametrize(

@@ -97,13 +97,20 @@ def test_a_run_that_was_not_refused_writes_nothing(settings: Settings) -> None:
     assert not (settings.home / refused_runs.FOLDER).exists()
 
 
+def stored_lines(machine: Settings) -> list[str]:
+    """Return the lines of alerts.log on the store."""
+    now = datetime.now(UTC)
+    text = SharedFile(installed(machine).files, f"{now:{channels.STORED_LOG}}").read()
+    return (text or "").splitlines()
+
+
 def test_alerts_of_all_machines_are_on_the_store_and_here_if_the_store_is_down(
     machines: list[Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number, machine in enumerate(machines):
         channels.append(installed(machine).files, f"alert {number}\nline", datetime.now(UTC))
     channels.append(installed(machines[0]).files, "alert 2", datetime.now(UTC))
-    logged = channels.last_lines(installed(machines[1]).files, datetime.now(UTC))
+    logged = stored_lines(machines[1])
     assert [line[21:] for line in logged] == ["alert 0", "line", "alert 1", "line", "alert 2"]
 
     def is_down(*_: object) -> None:
@@ -129,7 +136,7 @@ def test_alerts_of_two_machines_at_once_are_both_kept(
         patched.setattr(SharedFile, "read", read_at_once)
         files = [installed(machine).files for machine in machines]
         [*pool.map(channels.append, files, ["one", "two"], [now, now])]
-    logged = channels.last_lines(files[0], now)
+    logged = stored_lines(machines[0])
     assert sorted(line[21:] for line in logged) == ["one", "two"]
 
 

@@ -122,65 +122,6 @@ class Alert:
         return "\n".join(lines)
 
 
-# Of what channels took, in alerts.log.
-NOTIFIED = "notified"
-_TITLE = re.compile(
-    rf"({'|'.join([*AlertState, NOTIFIED])}) \(({'|'.join(Severity)})\) ([\w-]+)(?: of (.+))?"
-)
-_SINCE = re.compile(r"it was firing since (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC: ")
-
-
-@dataclass
-class LoggedAlert:
-    """An alert as alerts.log has it: since when, when it ended, which channels took a message."""
-
-    condition: Condition
-    since: datetime
-    ended: datetime | None = None
-    channels: list[str] = field(default_factory=list)
-
-
-def logged_alerts(lines: Iterable[str]) -> list[LoggedAlert]:
-    """Return the alerts of alerts.log by its lines, oldest first; each line begins with its time.
-
-    Behind a title stands what was found, or which channels were notified. A line without a time
-    is passed over, with the title before it; an event of the last day that says the same, too.
-    """
-    found: list[LoggedAlert] = []
-    last: dict[Key, LoggedAlert] = {}
-    title = None
-    for line in lines:
-        time, _, text = line.partition(" ")
-        try:
-            at = datetime.strptime(time, "%Y-%m-%dT%H:%M:%S%z")
-        except ValueError:  # a line that was cut off
-            title = None
-            continue
-        if title is None:
-            title = _TITLE.fullmatch(text)
-            continue
-        state, severity, rule, subject = title.groups(default="")
-        one, title = last.get((rule, subject)), None
-        if state == NOTIFIED:
-            if one is not None:
-                one.channels += [name for name in text.split(", ") if name not in one.channels]
-            continue
-        condition = Condition(rule, subject, Severity(severity), text, "")
-        is_over = state == AlertState.RESOLVED
-        is_like = one and one.condition.text == text and at - one.since < REPEATED_AFTER
-        is_new = state == AlertState.HAPPENED and not is_like
-        if one is None or is_new or (one.ended and not is_over):
-            began = _SINCE.match(text) if is_over else None
-            since = datetime.fromisoformat(f"{began[1]}Z") if began else at
-            one = last[rule, subject] = LoggedAlert(condition, since)
-            found.append(one)
-        if is_over:
-            one.ended = at
-        else:
-            one.condition = condition
-    return found
-
-
 @dataclass(frozen=True)
 class Message:
     """What is sent through a channel; `is_good` if nothing in it needs a person."""
