@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -110,16 +111,12 @@ def last_looks(tables: Tables, until: datetime) -> dict[str, LastValues]:
 MOST_POINTS = 300
 
 
-Value = tuple[datetime, float]
+class Point(NamedTuple):
+    """The least and the largest value within a span of time, and its last look."""
 
-
-@dataclass(frozen=True)
-class Point:
-    """The last value within a span of time, the least and the largest, each with its time."""
-
-    last: Value
-    least: Value
-    largest: Value
+    at: datetime
+    least: float
+    largest: float
 
 
 def series(
@@ -147,19 +144,14 @@ def series(
     is_thinned = looks["n"] > MOST_POINTS
     span = max(1, int((until - since).total_seconds()) // MOST_POINTS) if is_thinned else 1
     sql = (
-        "SELECT name, labels, last_value(value ORDER BY run) AS last, max(run) AS last_run,"  # noqa: S608
-        " min(value) AS least, last_value(run ORDER BY value DESC, run) AS least_run,"
-        " max(value) AS largest, last_value(run ORDER BY value, run) AS largest_run"
+        "SELECT name, labels, max(run) AS last, min(value) AS least, max(value) AS largest"  # noqa: S608
         f" FROM measurements WHERE {where}"
-        f" GROUP BY name, labels, run / {span} ORDER BY name, labels, last_run"
+        f" GROUP BY name, labels, run / {span} ORDER BY name, labels, last"
     )
     found: dict[tuple[str, str], list[Point]] = {}
     for row in opened.rows(sql):
-        values = (
-            (datetime.fromtimestamp(row[f"{one}_run"], UTC), row[one])
-            for one in ("last", "least", "largest")
-        )
-        found.setdefault((row["name"], row["labels"]), []).append(Point(*values))
+        point = Point(datetime.fromtimestamp(row["last"], UTC), row["least"], row["largest"])
+        found.setdefault((row["name"], row["labels"]), []).append(point)
     return found
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from shardpost.delta.query import OpenedTables, at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.snapshots import SNAPSHOTS
-from shardpost.delta.storage import Tables, exists
+from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table, text_literal
 from shardpost.errors import UsageError
 from shardpost.holders.model import who_holds
@@ -243,13 +242,3 @@ def _of_shard(opened: OpenedTables, snapshot: Snapshot, shard: int | None) -> st
     own = [c for row in strays if partition_of(c := row["client"], snapshot.shards) == shard]
     literals = ", ".join(map(text_literal, own)) or "NULL"
     return f"(h.shard = {shard} OR (h.shard IS NULL AND h.client IN ({literals})))"
-
-
-_COUNTS = """
-SELECT snapshot, committed_at, positions, holders, held, rejected FROM snapshots ORDER BY snapshot
-"""
-
-
-def counts_over_time(tables: Tables) -> list[dict[str, Any]]:
-    """Return {snapshot, committed_at, positions, holders, held, rejected} of all, oldest first."""
-    return rows(tables, _COUNTS, {SNAPSHOTS: None}) if exists(tables, SNAPSHOTS) else []

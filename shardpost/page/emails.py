@@ -14,7 +14,7 @@ from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.instants import parse_instant
 from shardpost.page.access import EMAILS, sees
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, bars_of, page_of
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
 from shardpost.page.request import LISTEN_SECONDS, CurrentRequest, PageNumber, PageRequest, Required
 from shardpost.weekly_email.delivery_status import ListedClient, WeekStatus
 from shardpost.weekly_email.limits import MailLimits, totals, why_too_late
@@ -52,7 +52,6 @@ REFRESH_SECONDS = 5
 COUNTING_SECONDS = 1
 # A week whose ledger has had no record for so long is not being mailed.
 QUIET = timedelta(seconds=60)
-STACKED = {"barmode": "stack", "xaxis": {"type": "category"}}
 
 
 @router.get("")
@@ -71,13 +70,11 @@ def weeks(visit: CurrentRequest, page: PageNumber = 1) -> Response:
         {name: getattr(cell, "text", cell) for name, cell in zip(WEEK_COLUMNS, row, strict=True)}
         for row in rows
     ]
-    names = [str(one.week) for one in reversed(shown) if counts.get(str(one.week))]
-    bars = {state: [counts[name][state] for name in names] for state in STATES}
     return visit.answer(
         "emails.html",
         document,
         listing,
-        figure=bars_of(names, bars, STACKED),
+        states=STATES,
         refresh=COUNTING_SECONDS if found.has_more else None,
         problems=problems,
         week_to_send=str(IsoWeek.last_ended(visit.now)),
@@ -125,8 +122,6 @@ def week(visit: CurrentRequest, week: Required) -> Response:
     limits = visit.installation.values(MailLimits)
     rows = [[shard[name] for name in COLUMNS] for shard in document["shards"]]
     listing = Listing(COLUMNS, rows, "No shards.")
-    numbers = [shard["shard"] for shard in document["shards"]]
-    bars = {state: [shard[state] for shard in document["shards"]] for state in STATES}
     return visit.answer(
         "emails_week.html",
         document,
@@ -141,7 +136,7 @@ def week(visit: CurrentRequest, week: Required) -> Response:
         exceeded={state: limits.exceeded(state, week, counts) for state in document["causes"]},
         incomplete=None if found.closed else found.state.why_incomplete(),
         paused_at=parse_instant(paused["at"]) if (paused := document.get("paused")) else None,
-        figure=bars_of(numbers, bars, STACKED),
+        states=STATES,
         pace=pace,
         refresh=REFRESH_SECONDS if pace else None,
     )

@@ -10,7 +10,6 @@ from fastapi.responses import Response
 from shardpost import tables
 from shardpost.dead_letters.model.letters import letter_id
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.snapshot_retention import kept_snapshots
 from shardpost.holders import listed_holders, queries
 from shardpost.holders.model.explain import Change, PositionRecord, Transition
 from shardpost.holders.model.fields import RecordKind
@@ -28,7 +27,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.page.access import EMAILS, POSITIONS, sees
 from shardpost.page.emails import CLOSED, NOT_MAILED, weeks_of_client
 from shardpost.page.record_outcomes import letter_link, record_link, states_of_letters
-from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, chart_of, page_of
+from shardpost.page.rendering import PERIODS, ROWS_OF_A_PAGE, Link, Listing, page_of
 from shardpost.page.request import (
     CurrentRequest,
     Instant,
@@ -38,6 +37,7 @@ from shardpost.page.request import (
     Required,
     Text,
 )
+from shardpost.page.topics import Days, Measured, over_time
 from shardpost.page.value_layout import indented
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import json_text
@@ -53,7 +53,6 @@ NO_CHANGE = "No record gave this client a position."
 LISTED_POSITIONS = 5
 # Of clients that had more positions, the records are replayed of so many positions at a time.
 MOST_REPLAYED = 1_000
-CHART_POINTS = 1_000
 
 
 @router.get("")
@@ -137,34 +136,15 @@ def _at_snapshot(visit: PageRequest, path: str, **query: object) -> str:
     return visit.url(path, **query, snapshot=visit.request.query_params.get("snapshot"))
 
 
+OVER_TIME: Measured = {"holders": ("Holders", 1, False), "positions": ("Open positions", 1, False)}
+
+
 @router.get("/history")
-def history(visit: CurrentRequest, page: PageNumber = 1) -> Response:
-    """Show how many held at each snapshot."""
-    found = listed_holders.counts_over_time(visit.installation.tables)
-    committed = [(one["snapshot"], one["committed_at"]) for one in found]
-    kept = kept_snapshots(committed, visit.now, visit.installation.tables.snapshot_days)
-    names = ("committed_at", "positions", "holders", "held", "rejected")
-    rows = [
-        (
-            Link(str(number), visit.url("holders", snapshot=number)) if number in kept else number,
-            *(one[name] for name in names),
-        )
-        for one in reversed(found)
-        for number in (one["snapshot"],)
-    ]
-    columns = ("snapshot", "committed", "open positions", "holders", "held", "rejected so far")
-    shown = found[:: -(len(found) // CHART_POINTS + 1)]
-    lines = {
-        name: [(one["committed_at"], one[key]) for one in shown]
-        for key, name in (("holders", "holders"), ("held", "positions held"))
-    }
-    listing = page_of(
-        rows,
-        columns,
-        page,
-        "No snapshot yet: `shardpost compact`, or the DAG compact_positions, makes the first.",
-    )
-    return visit.answer("holders_history.html", found, listing, figure=chart_of(lines, "count"))
+def history(visit: CurrentRequest, days: Days = PERIODS[1]) -> Response:
+    """Show how many held at each look of the watch."""
+    numbers = over_time(visit, OVER_TIME, days, {})
+    document = [dict(zip(numbers.columns, row, strict=True)) for row in numbers.rows]
+    return visit.answer("holders_history.html", document, numbers, days=days)
 
 
 @router.get("/client")

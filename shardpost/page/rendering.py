@@ -46,8 +46,6 @@ HEADERS = {
 LONGEST_CELL = 400
 ROWS_OF_A_PAGE = 100
 _CODE = re.compile("`([^`]+)`")
-# A number, a share, a size or a duration: page.js sorts by the same units.
-_MEASURE = re.compile(r"-?([\d,.]+ ?(%|bytes|[kMG]B|d|h|min|s)?( |$))+")
 # Where a spreadsheet may begin a cell, also one that separates them by other than commas.
 _FORMULA = re.compile(r"(?:^|(?<=[;\t\r\n]))(?=[=+\-@\t\r])")
 
@@ -107,14 +105,6 @@ class Listing:
             return f"There is no page {self.number:,}: the last one is page {self.pages:,}."
         return self.empty
 
-    @property
-    def numeric(self) -> list[bool]:
-        """Which columns have nothing but numbers, sizes and durations."""
-        filled = (
-            [cell for cell in cells if cell is not None] for cells in zip(*self.rows, strict=True)
-        )
-        return [bool(cells) and all(map(_is_measure, cells)) for cells in filled]
-
     def as_csv(self) -> str:
         """Return it as RFC 4180 has it, all in quotes; what would be a formula is marked."""
         out = io.StringIO()
@@ -122,10 +112,6 @@ class Listing:
         writer.writerow(self.columns)
         writer.writerows([_plain(cell) for cell in row] for row in self.rows)
         return out.getvalue()
-
-
-def _is_measure(cell: Any) -> bool:
-    return not isinstance(cell, bool | datetime) and bool(_MEASURE.fullmatch(_plain(cell)))
 
 
 def _plain(cell: Any) -> str:
@@ -146,47 +132,6 @@ def page_of(
 
 # Days that are offered.
 PERIODS = (1, 7, 30, 90)
-# Of so few each is marked: a line through a single one is not seen.
-FEW_POINTS = 30
-Points = Sequence[tuple[datetime, float]]
-
-
-def chart_of(lines: Mapping[str, Points], unit: str) -> dict[str, Any]:
-    """Return a figure with a line for each name."""
-    data = [
-        {
-            "type": "scatter",
-            "mode": "lines+markers" if len(points) <= FEW_POINTS else "lines",
-            "name": name,
-            "x": [at.astimezone(UTC).isoformat() for at, _ in points],
-            "y": [value for _, value in points],
-        }
-        for name, points in lines.items()
-    ]
-    axis = {"title": {"text": unit}, "rangemode": "tozero"}
-    above = {"orientation": "h", "y": 1.15}
-    return {"data": data, "layout": {"yaxis": axis, "xaxis": {"type": "date"}, "legend": above}}
-
-
-def bars_of(
-    x: Sequence[object], bars: Mapping[str, Sequence[float]], layout: object
-) -> dict[str, Any]:
-    """Return a figure with bars for each name."""
-    data = [{"type": "bar", "name": name, "x": x, "y": y} for name, y in bars.items()]
-    return {"data": data, "layout": layout}
-
-
-def numbers_of(lines: Mapping[str, Points]) -> Listing:
-    """Return the same as a table, the newest first: every so manieth value, so that all fit."""
-    times = sorted({at for points in lines.values() for at, _ in points}, reverse=True)
-    values = {name: dict(points) for name, points in lines.items()}
-    shown = times[:: -(-len(times) // ROWS_OF_A_PAGE) or 1]
-    rows = [(at, *(_rounded(one.get(at)) for one in values.values())) for at in shown]
-    return Listing(("when", *values), rows)
-
-
-def _rounded(value: float | None) -> str | int | None:
-    return value if value is None else int(value) if value >= 1000 else f"{value:g}"
 
 
 @cache

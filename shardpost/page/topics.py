@@ -1,7 +1,7 @@
 """The topics: what the audit finds, how far readers are behind, and when they lose data."""
 
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Form, Query
@@ -12,7 +12,7 @@ from shardpost.errors import ShardpostError
 from shardpost.page import access
 from shardpost.page.access import KAFKA, acts, sees
 from shardpost.page.record_outcomes import own_topics, records_url, topic_link
-from shardpost.page.rendering import PERIODS, Link, Listing, chart_of, numbers_of, page_of
+from shardpost.page.rendering import PERIODS, Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
 from shardpost.wording import duration_text
 
@@ -91,11 +91,14 @@ def time_to_loss(seconds: float | None) -> str:
     return duration_text(seconds) if seconds else "now"
 
 
-CHARTS = (
-    ("least_time_to_loss_seconds", "Time to loss, hours", 3600, True),
-    ("records_behind", "Records behind", 1, False),
-    ("behind_seconds", "Time behind, hours", 3600, False),
-)
+# {metric: what it is called, of which unit it is a part, and whether its least value is the worst}
+Measured = Mapping[str, tuple[str, int, bool]]
+CHARTS: Measured = {
+    "least_time_to_loss_seconds": ("Time to loss, hours", 3600, True),
+    "records_behind": ("Records behind", 1, False),
+    "behind_seconds": ("Time behind, hours", 3600, False),
+}
+Days = Annotated[int, Query(ge=1, le=366)]
 
 
 @router.get("/lag")
@@ -103,7 +106,7 @@ def lag(
     visit: CurrentRequest,
     group: str,
     topic: str,
-    days: Annotated[int, Query(ge=1, le=366)] = PERIODS[1],
+    days: Days = PERIODS[1],
     now: bool = False,
 ) -> Response:
     """Show how far a group is behind in a topic, and how that was over time.
@@ -136,7 +139,7 @@ def lag(
         problems=problems,
         is_measured=is_measured,
         last=last,
-        charts=_charts(visit, group, topic, days),
+        numbers=over_time(visit, CHARTS, days, {"group": group, "topic": topic}),
         days=days,
     )
 
@@ -180,22 +183,25 @@ def _partition_row(one: Any, visit: PageRequest) -> tuple[Any, ...]:
     )
 
 
-def _charts(
-    visit: PageRequest, group: str, topic: str, days: int
-) -> list[tuple[str, Any, Listing]]:
-    """Return a title, a figure and its numbers for each metric of the group that was kept."""
+def over_time(
+    visit: PageRequest, metrics: Measured, days: int, labels: Mapping[str, str]
+) -> Listing:
+    """Return the values of metrics that were kept of the last days, the newest first."""
     from shardpost.alerts.history import series
 
-    names, labels = [name for name, *_ in CHARTS], {"group": group, "topic": topic}
-    since = visit.now - timedelta(days)
     with table_errors():
-        kept = series(visit.installation.tables, names, since, visit.now, labels)
-    points = {name: of_metric for (name, _), of_metric in kept.items()}
-    made = []
-    for name, title, unit, least in CHARTS:
-        of_metric = points.get(name, [])
-        worst = (one.least if least else one.largest for one in of_metric)
-        line = [(at, value / unit) for at, value in worst]
-        if line:
-            made.append((title, chart_of({group: line}, title), numbers_of({title: line})))
-    return made
+        since = visit.now - timedelta(days)
+        kept = series(visit.installation.tables, [*metrics], since, visit.now, labels)
+    found: dict[datetime, dict[str, int | str]] = {}
+    for (name, _), points in kept.items():
+        _, unit, is_least = metrics[name]
+        for one in points:
+            value = (one.least if is_least else one.largest) / unit
+            found.setdefault(one.at, {})[name] = _rounded(value)
+    rows = [(at, *map(found[at].get, metrics)) for at in sorted(found, reverse=True)]
+    titles = (title for title, *_ in metrics.values())
+    return Listing(("when", *titles), rows, "Nothing was measured in this period.")
+
+
+def _rounded(value: float) -> int | str:
+    return int(value) if value >= 1000 else f"{value:.6g}"

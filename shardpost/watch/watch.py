@@ -115,7 +115,7 @@ def watch_once(installation: Installation, now: datetime, sources: Sources = SOU
         if free:
             since = now - RATE_OVER
             kept = history.series(installation.tables, ["disk_free_bytes"], since, now)
-            before = [one.last for points in kept.values() for one in points]
+            before = [(one.at, one.least) for points in kept.values() for one in points]
             if condition := disk_full(before, now, free[0]):
                 found.conditions.append(replace(condition, source="sizes"))
         step("look")

@@ -1,4 +1,4 @@
-"""What the pages are made of: tables from macros, and what page.js makes of a chart's figure."""
+"""What the pages are made of: tables from macros, and the charts that page.js draws of them."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from shardpost.page.rendering import FOLDER, Link, Listing, chart_of, environment
+from shardpost.page.rendering import FOLDER, Link, Listing, environment
 from tests.support.browser import NARROW, WIDE, chromium
 
 T0 = datetime(2026, 11, 26, 14, tzinfo=UTC)
@@ -34,10 +34,12 @@ def show(page: Page, body: str) -> None:
     page.set_content(f"<style>{style}</style><script>{STUB}{script}</script><body>{body}")
 
 
-def drawn(page: Page, figure: dict[str, Any]) -> Any:
-    """Return what Plotly is given for a figure."""
-    text = MACROS + '{{ m.chart(figure, "a chart") }}'
-    show(page, environment().from_string(text).render(figure=figure))
+def drawn(page: Page, listing: Listing, *, bars: bool = False) -> Any:
+    """Return what Plotly is given for a chart of a table."""
+    chart = '{{ m.chart("Found", listing.columns[1:], "a chart", bars) }}'
+    given = {"listing": listing, "bars": bars, "visit": SimpleNamespace(now=T0)}
+    text = f'{MACROS}{chart}{{{{ m.table(listing, "Found") }}}}'
+    show(page, environment().from_string(text).render(given))
     [found] = page.evaluate("drawn")
     return found
 
@@ -48,25 +50,34 @@ def hours_shown(found: Any) -> float:
 
 
 def test_a_single_instant_has_an_hour_around_it(page: Page) -> None:
-    line = chart_of({"group": [(T0, 5.0)]}, "hours")
-    assert hours_shown(drawn(page, line)) == 1
-    bar = {"data": [{"type": "bar", "x": [T0.isoformat()], "y": [5]}]}
-    found = drawn(page, bar)
-    assert hours_shown(found) == 1
-    assert found["data"][0]["width"] == 30 * 60_000
+    assert hours_shown(drawn(page, Listing(("when", "hours"), [(T0, "5")]))) == 1
 
 
 def test_other_charts_are_as_wide_as_what_they_show(page: Page) -> None:
-    line = chart_of({"group": [(T0, 5.0), (T0 + MINUTE, 6.0)]}, "hours")
-    shards = {"data": [{"type": "bar", "x": [0], "y": [5]}]}
-    empty: dict[str, Any] = {"data": []}
-    for figure in (line, shards, empty):
-        assert "range" not in drawn(page, figure)["layout"]["xaxis"]
+    line = Listing(("when", "hours"), [(T0 + MINUTE, "6"), (T0, "5")])
+    shards = Listing(("shard", "sent"), [(0, 5)])
+    for listing, bars in ((line, False), (shards, True)):
+        assert "range" not in drawn(page, listing, bars=bars)["layout"]["xaxis"]
+
+
+def test_a_chart_shows_the_columns_of_its_table_in_order_also_where_they_have_nothing(
+    page: Page,
+) -> None:
+    newest_first = [(T0 + MINUTE, 1_200, None), (T0, "0.5", "3")]
+    [behind, late] = drawn(page, Listing(("when", "behind", "late"), newest_first))["data"]
+    assert behind["x"] == late["x"] == [T0.isoformat(), (T0 + MINUTE).isoformat()]
+    assert (behind["y"], late["y"]) == ([0.5, 1200], [3, None])
+    weeks = [(Link("2026-W47", "w"), 3), (Link("2026-W46", "w"), None)]
+    [sent] = drawn(page, Listing(("week", "sent"), weeks), bars=True)["data"]
+    assert (sent["name"], sent["x"], sent["y"]) == ("sent", ["2026-W46", "2026-W47"], [None, 3])
+    shards = drawn(page, Listing(("shard", "sent"), [(2, 5), (10, 6), (1, 4)]), bars=True)
+    assert shards["data"][0]["x"] == ["1", "2", "10"]
 
 
 def test_no_two_lines_of_a_chart_look_alike(page: Page) -> None:
-    points = [(T0, 1.0), (T0 + MINUTE, 2.0)]
-    found = drawn(page, chart_of({str(number): points for number in range(12)}, "bytes"))
+    names = [str(number) for number in range(12)]
+    rows = [(at, *range(12)) for at in (T0 + MINUTE, T0)]
+    found = drawn(page, Listing(("when", *names), rows))
     colors = found["layout"]["colorway"]
     assert len({*colors, ""}) == len(colors) + 1
     looks = [

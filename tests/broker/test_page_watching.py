@@ -147,7 +147,7 @@ def test_the_overview_has_what_needs_a_person_worst_first_also_where_kafka_is_aw
         assert "group nope had no offsets in topic positions at the last check" in unknown
         assert "as of" not in unknown
         reader = page.get("topics/lag", group="readers", topic="positions", now=1)
-        assert "data-figure" in reader
+        assert 'data-columns="Time to loss, hours"' in reader
         assert "127.0.0.1:1" in reader
 
 

@@ -363,7 +363,7 @@ def past_values(
     labels: dict[str, str] | None = None,
 ) -> list[tuple[datetime, float]]:
     kept = history.series(tables, [name], since, until, labels or {})
-    return [one.last for points in kept.values() for one in points]
+    return [(one.at, one.largest) for points in kept.values() for one in points]
 
 
 def test_the_history_has_what_was_measured_and_forgets_what_is_old(
@@ -480,15 +480,14 @@ def test_values_over_time_are_those_of_each_look_at_its_time(settings: Settings)
     assert len(found) == 2
     parked = found["letters", '{"state": "parked"}']
     looks = [(T0 + n * QUARTER, n % 10) for n in range(12)]
-    assert [one.last for one in parked] == looks
-    assert [one.largest for one in parked] == looks
+    assert parked == [(at, value, value) for at, value in looks]
     [others] = history.series(
         installed(settings).tables, ["letters"], since, until, {"state": "it's"}
     ).values()
-    assert [one.least for one in others] == [(at, 10 - value) for at, value in looks]
+    assert [(one.at, one.least) for one in others] == [(at, 10 - value) for at, value in looks]
 
 
-def test_values_over_a_long_time_are_those_of_its_spans_each_at_the_time_it_was_measured(
+def test_values_over_a_long_time_are_the_least_and_the_largest_of_its_spans(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history, "MOST_POINTS", 3)
@@ -498,14 +497,10 @@ def test_values_over_a_long_time_are_those_of_its_spans_each_at_the_time_it_was_
             [Measure("letters", value, {"state": "parked"})],
             T0 + number * QUARTER,
         )
-
-    def look(number: int, value: float) -> tuple[datetime, float]:
-        return T0 + number * QUARTER, value
-
     [points] = history.series(installed(settings).tables, ["letters"], T0, T0 + 3 * HOUR).values()
     assert points == [
-        history.Point(last=look(3, 4), least=look(2, 2), largest=look(1, 9)),
-        history.Point(last=look(7, 1), least=look(7, 1), largest=look(6, 7)),
+        history.Point(T0 + 3 * QUARTER, least=2, largest=9),
+        history.Point(T0 + 7 * QUARTER, least=1, largest=7),
     ]
 
 

@@ -96,6 +96,19 @@ function sortBy(table, heading, column) {
   body.append(...rows.map(([, row]) => row));
 }
 
+// Columns of nothing but numbers, sizes and durations stand on the right.
+function alignNumbers() {
+  for (const table of document.querySelectorAll("table.sorts")) {
+    [...table.tHead.rows[0].cells].forEach((heading, column) => {
+      const cells = [...table.tBodies[0].rows].map((row) => row.cells[column]);
+      const keys = cells.map(sortKey).filter((key) => key !== null);
+      const hasTimes = cells.some((cell) => cell.querySelector("time"));
+      if (!keys.length || hasTimes || !keys.every((key) => typeof key === "number")) return;
+      for (const cell of [heading, ...cells]) cell.classList.add("number");
+    });
+  }
+}
+
 // The headings of tables that sort become buttons.
 function makeSortable() {
   for (const table of document.querySelectorAll("table.sorts")) {
@@ -155,11 +168,8 @@ function roomy(traces) {
   const all = traces.flatMap((trace) => trace.x ?? []);
   const times = all.map((at) => (/^\d{4}-\d\d-\d\dT/.test(at) ? Date.parse(at) : NaN));
   const [first, last] = [Math.min(...times), Math.max(...times)];
-  if (!times.length || !(last - first < MINUTE)) return { traces, axis: {} };
-  const width = Math.max(0, ...traces.map((trace) => trace.width ?? 0));
-  const range = [first - 30 * MINUTE, last + width + 30 * MINUTE].map((at) => new Date(at).toISOString());
-  const widened = traces.map((trace) => (trace.type === "bar" ? { width: 30 * MINUTE, ...trace } : trace));
-  return { traces: widened, axis: { range } };
+  if (!times.length || !(last - first < MINUTE)) return {};
+  return { range: [first - 30 * MINUTE, last + 30 * MINUTE].map((at) => new Date(at).toISOString()) };
 }
 
 // What has no color of its own is told apart by its form.
@@ -168,13 +178,37 @@ function formed(trace, number) {
   return { line: { dash: "dash" }, marker: { symbol: "diamond", pattern: { shape: "/" } }, ...trace };
 }
 
+// Of so few points each is marked: a line through a single one is not seen.
+const FEW_POINTS = 30;
+
+// What a chart shows are columns of a table on its page: lines over time, or bars over its first column.
+function figureOf({ dataset }) {
+  const regions = [...document.querySelectorAll("[role=region]")];
+  const table = regions.find((one) => one.getAttribute("aria-label") === dataset.table).querySelector("table");
+  const headings = [...table.tHead.rows[0].cells].map((one) => one.textContent.trim());
+  const rows = [...table.tBodies[0].rows].map((row) => [sortKey(row.cells[0]), row]);
+  rows.sort(([one], [other]) => compared(one, other));
+  const x = rows.map(([, { cells }]) => cells[0].querySelector("time")?.dateTime ?? cells[0].textContent.trim());
+  const isBars = "bars" in dataset;
+  const form = isBars
+    ? { type: "bar" }
+    : { type: "scatter", mode: rows.length > FEW_POINTS ? "lines" : "lines+markers", connectgaps: true };
+  const data = dataset.columns.split("|").map((name) => {
+    const y = rows.map(([, row]) => sortKey(row.cells[headings.indexOf(name)]));
+    return { ...form, name, x, y };
+  });
+  const layout = isBars
+    ? { barmode: "stack", xaxis: { type: "category" } }
+    : { xaxis: { type: "date" }, yaxis: { rangemode: "tozero" }, legend: { orientation: "h", y: 1.15 } };
+  return { data, layout };
+}
+
 function drawCharts() {
   if (!window.Plotly) return;
   const style = getComputedStyle(document.documentElement);
   const color = (name) => style.getPropertyValue(name).trim();
   for (const place of document.querySelectorAll(".chart")) {
-    const figure = JSON.parse(place.dataset.figure);
-    const { traces, axis: times } = roomy(figure.data);
+    const figure = figureOf(place);
     const axis = { gridcolor: color("--line"), linecolor: color("--line"), zerolinecolor: color("--line") };
     const layout = {
       margin: { l: 50, r: 10, t: 10, b: 40 }, height: 260,
@@ -183,9 +217,9 @@ function drawCharts() {
       colorway: series.map(color),
       legend: { orientation: "h", yanchor: "top", y: -0.25 },  // below the date under the times
       ...figure.layout,
-      xaxis: { ...axis, ...times, ...figure.layout?.xaxis }, yaxis: { ...axis, ...figure.layout?.yaxis },
+      xaxis: { ...axis, ...roomy(figure.data), ...figure.layout.xaxis }, yaxis: { ...axis, ...figure.layout.yaxis },
     };
-    window.Plotly.react(place, traces.map(formed), layout, { displayModeBar: false, responsive: true });
+    window.Plotly.react(place, figure.data.map(formed), layout, { displayModeBar: false, responsive: true });
   }
 }
 
@@ -237,6 +271,7 @@ document.addEventListener("DOMContentLoaded", () => {
   breakNames();
   localTimes();
   setInterval(localTimes, 15_000);
+  alignNumbers();
   makeSortable();
   drawCharts();
   for (const place of document.querySelectorAll("[data-refresh]")) {
