@@ -6,7 +6,7 @@ which is shown with its age. Kafka is only asked whether it listens.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import APIRouter
@@ -24,11 +24,10 @@ from shardpost.page.alerts import firing, needs_a_person, place_of, title_of
 from shardpost.page.record_outcomes import with_links
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing
 from shardpost.page.request import LISTEN_SECONDS, CurrentRequest, PageRequest
-from shardpost.page.topics import time_to_loss
 from shardpost.topics.model.finding import Severity
 from shardpost.values.schedules import longest_pause
 from shardpost.watch.model.conditions import UNKNOWN_EXCHANGE, refused
-from shardpost.wording import counted, duration_text, in_bytes
+from shardpost.wording import counted, duration_text
 
 if TYPE_CHECKING:
     from shardpost.alerts.history import LastValues
@@ -56,17 +55,6 @@ class Need:
         """Return it as JSON."""
         of_need = {"severity": str(self.severity), "what": self.what, "text": self.text}
         return {**of_need, "since": self.since, "see": self.see.url, "alert": self.alert}
-
-
-@dataclass(frozen=True)
-class Card:
-    """A number, what it is, and the page that it leads to; `at` is when it was measured."""
-
-    title: str
-    value: str
-    more: str
-    url: str
-    at: datetime | None = None
 
 
 @dataclass
@@ -99,16 +87,17 @@ def overview(visit: CurrentRequest) -> Response:
         problems,
     )
     found = sorted(_needs(visit, known), key=lambda one: (urgency(one), str(one.since)))
-    cards = list(_cards(visit, known))
     silenced = sum(one.is_silenced(visit.now) for one in known.firing)
-    document = {"needs": found, "cards": cards, "silenced": silenced}
+    document = {"needs": found, "looks": known.looks, "silenced": silenced}
     rows = [(str(one.severity), one.what, one.text, one.since, one.see) for one in found]
     return visit.answer(
         "overview.html",
         document,
         Listing(NEEDS, rows, ALL_WELL, total=len(found)),
         needs=found[:ROWS_OF_A_PAGE],
-        cards=cards,
+        known=known,
+        follower=known.snapshot and following(installation.files, visit.now),
+        never=NEVER,
         with_links=with_links,
         silenced=silenced,
         is_new=known.snapshot is None and not known.problems,
@@ -177,84 +166,3 @@ def _of_watch(visit: PageRequest, known: Known) -> Iterator[Need]:
         ago = f"has not run for {duration_text(visit.now - at)}" if at else "has not run yet"
         text = f"the DAG {dag} {ago}: no alerts since then; expected each run to finish"
         yield Need(Severity.RISK, "watch", text, at, Link(dag, visit.dag_url(dag)))
-
-
-def _cards(visit: PageRequest, known: Known) -> Iterator[Card]:
-    yield _snapshot_card(visit, known.snapshot)
-    makers = {
-        "lag": _lag_card,
-        "emails": _emails_card,
-        "letters": _letters_card,
-        "runs": _runs_card,
-        "sizes": _sizes_card,
-    }
-    for source, make in makers.items():
-        if source in known.looks:
-            yield make(visit, known.looks[source])
-    active = [one for one in known.firing if one.ended_at is None]
-    yield Card("Alerts", str(len(active)), "firing, or happened today", visit.url("alerts"))
-
-
-def _snapshot_card(visit: PageRequest, newest: Snapshot | None) -> Card:
-    if newest is None:
-        return Card("Snapshot", "none", "no snapshot yet", visit.url("tables/snapshots"))
-    known, counts = newest.as_known(visit.now), newest.counts
-    age = "age unknown"
-    if known.looked_at != NEVER:
-        age = f"{duration_text(visit.now - known.looked_at)} old"
-    held = f"{counted(counts.holders, 'holder')} of {counted(counts.held, 'position')}"
-    more = f"snapshot {newest.number}: {held}"
-    if one := following(visit.installation.files, visit.now):
-        more += f"; {one.summary(visit.now)}"
-    return Card("Snapshot", age, more, visit.url("tables/snapshots"))
-
-
-def _lag_card(visit: PageRequest, last: "LastValues") -> Card:
-    left = [
-        (value, f"{labels['group']} in {labels['topic']}")
-        for labels, value in last.of("least_time_to_loss_seconds")
-    ]
-    seconds, where = min(left, default=(None, "no unread records are at risk"))
-    if seconds is not None and last.at is not None:
-        where = f"{where}, from about {last.at + timedelta(seconds=seconds):%Y-%m-%d %H:%M} UTC on"
-        seconds = max(0.0, seconds - (visit.now - last.at).total_seconds())
-    return Card("Time to loss", time_to_loss(seconds), where, visit.url("topics"), last.at)
-
-
-def _emails_card(visit: PageRequest, last: "LastValues") -> Card:
-    weeks: dict[str, dict[str, int]] = {}
-    for labels, value in last.of("emails"):
-        weeks.setdefault(labels["week"], {})[labels["state"]] = int(value)
-    if not weeks:
-        return Card("Weekly e-mails", "none", "no week is frozen yet", visit.url("emails"), last.at)
-    week = max(weeks)
-    states = weeks[week]
-    others = [f"{count:,} {name}" for name, count in states.items() if count and name != "sent"]
-    sent = f"{states.get('sent', 0):,} of {sum(states.values()):,} sent"
-    more = f"{week}: {', '.join(others) or 'all'}"
-    return Card("Weekly e-mails", sent, more, visit.url("emails/week", week=week), last.at)
-
-
-def _letters_card(visit: PageRequest, last: "LastValues") -> Card:
-    states = last.by_label("letters", "state")
-    waiting, parked = (int(states.get(state, 0)) for state in ("waiting", "parked"))
-    more = f"parked; {waiting:,} waiting for a retry"
-    return Card("Dead letters", f"{parked:,}", more, visit.url("letters"), last.at)
-
-
-def _runs_card(visit: PageRequest, last: "LastValues") -> Card:
-    states = last.by_label("runs", "state")
-    oldest = last.one("run_age_seconds")
-    if oldest is not None and last.at is not None:
-        oldest += (visit.now - last.at).total_seconds()
-    more = f"oldest for {duration_text(oldest)}" if oldest is not None else "all keys are free"
-    count = int(sum(states.values()))
-    return Card("Active run keys", f"{count:,}", more, visit.url("runs"), last.at)
-
-
-def _sizes_card(visit: PageRequest, last: "LastValues") -> Card:
-    sizes, free = last.by_label("table_bytes", "table"), last.one("disk_free_bytes")
-    more = counted(len(sizes), "table")
-    if free is not None:
-        more = f"{more}; {in_bytes(free)} of disk space free"
-    return Card("Tables", in_bytes(sum(sizes.values())), more, visit.url("tables"), last.at)

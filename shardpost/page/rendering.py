@@ -8,7 +8,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -151,6 +151,7 @@ def environment() -> Environment:
         "counted": counted,
         "number": lambda value: f"{value:,}",
         "utc": lambda at: at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
+        "after": lambda at, seconds: at + timedelta(seconds=seconds),
         "iso": lambda at: at.astimezone(UTC).isoformat(),
         "kind": _kind,
         "harmless": harmless,

@@ -192,7 +192,7 @@ def over_time(
     with table_errors():
         since = visit.now - timedelta(days)
         kept = series(visit.installation.tables, [*metrics], since, visit.now, labels)
-    found: dict[datetime, dict[str, int | str]] = {}
+    found: dict[datetime, dict[str, int | float]] = {}
     for (name, _), points in kept.items():
         _, unit, is_least = metrics[name]
         for one in points:
@@ -203,5 +203,5 @@ def over_time(
     return Listing(("when", *titles), rows, "Nothing was measured in this period.")
 
 
-def _rounded(value: float) -> int | str:
-    return int(value) if value >= 1000 else f"{value:.6g}"
+def _rounded(value: float) -> int | float:
+    return int(value) if value >= 1000 or value.is_integer() else round(value, 4)

@@ -155,10 +155,7 @@ def test_the_counts_over_time_are_those_that_the_watch_has_measured(
     found = collect_snapshot(installed(story), now)
     history.add_measures(installed(story).tables, found.measures, now)
     [shown] = page.json("holders/history")
-    assert (shown["Holders"], shown["Open positions"]) == (
-        f"{counts.holders}",
-        f"{counts.positions}",
-    )
+    assert (shown["Holders"], shown["Open positions"]) == (counts.holders, counts.positions)
     assert 'data-columns="Holders|Open positions"' in page.get("holders/history")
 
 
