@@ -3,7 +3,6 @@
 Of one letter: its value, its headers, its life step by step, and what was decided about it.
 """
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -18,7 +17,7 @@ from shardpost.dead_letters.letter_topics import not_visible
 from shardpost.dead_letters.letters_table import FEW_OFFSETS
 from shardpost.dead_letters.listed_letters import LetterGroup, ListedLetters, listed, names_of
 from shardpost.dead_letters.model.letter_format import LetterState, attempt_of
-from shardpost.dead_letters.model.letter_history import STATES, ListFilters, Step
+from shardpost.dead_letters.model.letter_history import STATES, ListFilters
 from shardpost.dead_letters.redrive_runs import last_run
 from shardpost.errors import ShardpostError, UsageError, shown
 from shardpost.instants import instant_of
@@ -27,7 +26,6 @@ from shardpost.kafka.records import utf8_text
 from shardpost.page.access import LETTERS, sees
 from shardpost.page.command_form import TypedForm
 from shardpost.page.record_outcomes import key_link, outcomes_of, own_topics, record_link
-from shardpost.page.redrives import READ_ONE_BY_ONE
 from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
 from shardpost.page.value_layout import ON_OWN_PAGE, laid_out, summary
@@ -81,9 +79,7 @@ def letters(visit: CurrentRequest, asked: AskedFor) -> Response:
     """Show the letters by state, origin and error."""
     found, given = _found(visit, asked)
     groups = found.groups()
-    is_few = asked.text and found.total <= READ_ONE_BY_ONE  # to be decided about by id
-    by_text = found.page(0, READ_ONE_BY_ONE) if is_few else []
-    rows = [_group_row(visit, asked, by_text, group) for group in groups]
+    rows = [_group_row(visit, asked, group) for group in groups]
     columns = ("letters", "state", "origin", "error id", "decide", "oldest", "newest", "such as")
     document = {
         "letters": found.total,
@@ -95,8 +91,7 @@ def letters(visit: CurrentRequest, asked: AskedFor) -> Response:
         "letters.html",
         document,
         page_of(rows, columns, asked.page, empty),
-        plan=_plan_url(visit, asked, by_text),
-        most_by_text=READ_ONE_BY_ONE if asked.text and not by_text and groups else None,
+        plan=_plan_url(visit, asked),
         is_filtered=any(asked.query.values()),
         **given,
     )
@@ -167,16 +162,12 @@ def _warnings(visit: PageRequest, unread: int) -> list[str]:
     return said + [f"not visible yet: {offsets}, after an open transaction" for offsets in hidden]
 
 
-def _group_row(
-    visit: PageRequest, asked: Wanted, by_text: Sequence[Step], group: LetterGroup
-) -> tuple[object, ...]:
+def _group_row(visit: PageRequest, asked: Wanted, group: LetterGroup) -> tuple[object, ...]:
     chosen = {"state": group.state, "origin": group.origin, "error": group.error}
     query = {**asked.query, **{name: value or "" for name, value in chosen.items()}}
     decide = None
     if group.state == LetterState.PARKED and group.error:
-        of_group = (group.origin, group.error)
-        same = [one for one in by_text if (one.origin_topic, one.fingerprint) == of_group]
-        address = _plan_url(visit, asked, same, origin=group.origin, error=group.error)
+        address = _plan_url(visit, asked, origin=group.origin, error=group.error)
         decide = address and Link("redrive or discard", address)
     return (
         Link(f"{group.letters:,}", visit.url("letters/list", **query)),
@@ -190,19 +181,14 @@ def _group_row(
     )
 
 
-def _plan_url(
-    visit: PageRequest, asked: Wanted, by_text: Sequence[Step], **group: str | None
-) -> str | None:
+def _plan_url(visit: PageRequest, asked: Wanted, **group: str | None) -> str | None:
     """Return the address of a decision about the parked ones of the letters that are asked for.
 
-    None if no selection of a decision is these. No text is one, nor letters without an origin: what
-    a text finds is named by its ids.
+    None if no selection of a decision is these, such as what a text finds, or letters without an
+    origin: they are ticked in the list.
     """
-    if asked.query["state"] not in ("", LetterState.PARKED):
+    if asked.query["state"] not in ("", LetterState.PARKED) or asked.text:
         return None
-    if asked.text:
-        ids = [step.id for step in by_text if step.state == LetterState.PARKED]
-        return visit.url("letters/plan", ids="\n".join(ids)) if ids else None
     if not group.get("origin", "all"):  # a filter is never empty
         return None
     chosen = {name: asked.query[name] for name in ("origin", "error", "since", "until")}
