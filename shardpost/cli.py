@@ -43,7 +43,6 @@ COMMANDS = {
     "rebuild": "rebuild",
     "email": "email",
     "emails": "emails",
-    "unsubscribe-token": "emails",
     "erase": "tables",
     "letters": "letters",
     "runs": "runs",
@@ -75,7 +74,7 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"shardpost.commands.{COMMANDS[cmd_name]}")
-        found: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
+        found: click.Command = getattr(module, f"{cmd_name}_command")
         _keep_first_sentences(found)
         return found
 

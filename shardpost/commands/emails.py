@@ -1,4 +1,4 @@
-"""`shardpost emails`: the status of a week, of one client; decisions; `unsubscribe-token`."""
+"""`shardpost emails`: the status of a week, of one client; decisions."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from shardpost.commands.console import (
     wants_json,
 )
 from shardpost.commands.email import counts_text
-from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError, one_line, shown
+from shardpost.errors import DONE, NEEDS_ATTENTION, UsageError, one_line, shown
 from shardpost.installation import opened
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import STATES
@@ -159,40 +159,6 @@ def resume_command(week: str, why: str, by: str) -> None:
             " weekly_email, mails the remaining clients"
         )
     )
-
-
-@click.group()
-def unsubscribe_token_command() -> None:
-    """Check the tokens of unsubscribe links, for the page that they open."""
-
-
-@unsubscribe_token_command.command("verify")
-@click.argument("client", type=KEY)
-@click.argument("token", type=KEY)
-@AS_JSON
-def verify_command(client: str, token: str) -> int:
-    """Check that a token was made for a client with a secret of SHARDPOST_UNSUBSCRIBE_SECRET.
-
-    Exit code 0: genuine; 1: not.
-    """
-    from shardpost.unsubscribe import is_genuine
-
-    settings = opened().settings
-    list_id, secrets = settings.mail_list_id, settings.unsubscribe_secret
-    if secrets is None:
-        raise UsageError(
-            "setting SHARDPOST_UNSUBSCRIBE_SECRET: expected the secret of {token}, but it is not"
-            " set"
-        )
-    genuine = is_genuine(token, client, list_id=list_id, secrets=secrets)
-    print_document({"client": client, "genuine": genuine}, lambda: "genuine" if genuine else "")
-    if not genuine:
-        click.echo(
-            f"shardpost: not genuine: that token was not made for client {shown(client)} of list"
-            f" {list_id} with a secret of SHARDPOST_UNSUBSCRIBE_SECRET",
-            err=True,
-        )
-    return DONE if genuine else COULD_NOT
 
 
 def print_week(found: "WeekStatus") -> int:

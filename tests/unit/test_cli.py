@@ -107,7 +107,6 @@ WITH_ARGUMENTS = {
     "tables": [["list"], ["maintain"]],
     "email": [["--week", "2026-W40"], ["--week", "2026-W40", "--dry-run"]],
     "emails": [["--week", "2026-W40"]],
-    "unsubscribe-token": [["verify", "client1", "token"]],
     "erase": [["client1", "--why", "x"]],
     "letters": [["list"], ["show", "x"], ["sweep"], ["redrive"], ["discard"]],
     "runs": [["list"], ["dispatch"], ["release", "key", "--why", "x"], ["request", "x", "--dag=y"]],

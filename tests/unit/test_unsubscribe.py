@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from shardpost.settings import Settings
 from shardpost.unsubscribe import is_genuine, keys_of
 from shardpost.watch.stack_checks import check_unsubscribe_link
-from tests.support.command_line import CommandLineHere
 from tests.support.installed import installed
 
 OLD, NEW = "a-secret-of-16-characters", "another-secret-of-as-many"
@@ -41,26 +40,6 @@ def test_a_token_is_of_one_list_and_one_client(
 def test_no_pair_of_list_and_client_is_written_like_another() -> None:
     tokens = {keys_of(OLD)[0].token(*pair) for pair in (("a", "b"), ("ab", ""), ("a,1:b", ""))}
     assert len(tokens) == 3
-
-
-@pytest.mark.parametrize(("client", "code", "out"), [("client1", 0, "genuine\n"), ("c2", 1, "")])
-def test_the_command_tells_by_its_exit_code_whether_a_token_is_genuine(
-    settings: Settings, client: str, code: int, out: str
-) -> None:
-    signing = settings.model_copy(update={"unsubscribe_secret": f"2:{NEW} 1:{OLD}"})
-    call = ("unsubscribe-token", "verify", client, TOKEN)
-    found = CommandLineHere(signing.environ()).answer(*call)
-    assert found[:2] == (code, out)
-    assert ("not genuine: that token was not made for client c2" in found[2]) is (code == 1)
-    assert [secret for secret in (OLD, NEW) if secret in "".join(map(str, found))] == []
-
-
-def test_without_a_secret_the_command_names_the_setting(settings: Settings) -> None:
-    code, _, err = CommandLineHere(settings.environ()).answer(
-        "unsubscribe-token", "verify", "client1", TOKEN
-    )
-    assert code == 2
-    assert "SHARDPOST_UNSUBSCRIBE_SECRET" in err
 
 
 @pytest.mark.parametrize(
