@@ -44,30 +44,6 @@ def apply_command(dry_run: bool) -> int:
     return NEEDS_ATTENTION if any(one.plan.refusals for one in applied) else DONE
 
 
-@topics_command.command("groups")
-@click.option("--apply", "is_applied", is_flag=True, help="Delete them; else they are only listed.")
-@AS_JSON
-def groups_command(is_applied: bool) -> None:
-    """List the groups that former installations left in Kafka, and delete them with --apply.
-
-    The committed offsets of such a group (`shardpost-rejected-…`) show how far an installation sent
-    its rejected records as dead letters. Never lists the groups of this installation and of the
-    topics' owner.
-    """
-    from shardpost.holders.rejected_letters import former_groups
-    from shardpost.kafka.groups import delete_groups
-
-    installation = opened()
-    found = former_groups(installation)
-    if is_applied:
-        delete_groups(installation.kafka, found)
-    done = "deleted" if is_applied else "left from a former installation; --apply deletes it"
-    print_document(
-        {"groups": found, "deleted": is_applied},
-        lambda: "\n".join(f"{name}: {done}" for name in found) or "nothing is left",
-    )
-
-
 @topics_command.command("audit")
 @AS_JSON
 def audit_command() -> int:

@@ -31,7 +31,6 @@ from shardpost.holders.table_commits import runs_of
 from shardpost.installation import Installation
 from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.groups import groups
 from shardpost.kafka.records import Outgoing, Record, batch_bytes
 from shardpost.kafka.topic_metadata import largest_batch, producer_config, topic_config
 from shardpost.kafka.transactions import Consumed, Transactions
@@ -65,23 +64,6 @@ def send(installation: Installation, snapshot: Snapshot, *, mark: bool = False) 
 def group_of(tables: str) -> str:
     """Return the group that has how far letters of tables were sent, by the id of `snapshots`."""
     return f"{GROUP}-{tables}"
-
-
-def former_groups(installation: Installation) -> list[str]:
-    """Return the groups of former tables: those of no installation that may still write.
-
-    Of other installations, which have other topics, none is among them.
-    """
-    here = (guards.this_installation(installation), guards.owner(installation.kafka))
-    kept = {group_of(one.tables) for one in here if one}
-    topic = installation.kafka.topic("dead-letters")
-    return [
-        group.name
-        for group in groups(installation.kafka).groups
-        if group.name.startswith(f"{GROUP}-")
-        and group.name not in kept
-        and any(partition.topic == topic for partition in group.committed)
-    ]
 
 
 class _Sent(NamedTuple):

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +28,6 @@ import confluent_kafka
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka, Patience
 from shardpost.kafka.partitioning import partition_of_group
@@ -145,18 +144,6 @@ def find_groups(client: AdminClient, only: Collection[str], seconds: float) -> G
     return Groups(found, [f"{name} ({kinds[name] or newer[name]})" for name in others], failed)
 
 
-def undeleted(client: AdminClient, names: Sequence[str], seconds: float) -> dict[str, str]:
-    """Delete groups and their committed offsets; return why others remain."""
-    found = {}
-    for name, future in client.delete_consumer_groups([*names], request_timeout=seconds).items():
-        try:
-            future.result()
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
-                found[name] = _text(error)
-    return found
-
-
 def _has_members(state: ConsumerGroupState | None) -> bool:
     return state not in {None, ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}
 
@@ -217,29 +204,17 @@ def groups(kafka: Kafka, only: Collection[str] = ()) -> Groups:
             return find_groups(kafka.admin(), only, kafka.timeout)
         except KafkaException as error:
             raise kafka.unreachable(error) from None
-    found: Groups = _asked(kafka, find_groups, only)
-    return found
-
-
-def delete_groups(kafka: Kafka, names: Sequence[str]) -> None:
-    """Delete groups and their committed offsets; ShardpostError names the first that remains."""
-    if not names:
-        return
-    for name, why in _asked(kafka, undeleted, names).items():
-        raise ShardpostError(f"group {name}: cannot be deleted: {why}")
-
-
-def _asked(kafka: Kafka, ask: Callable[..., Any], names: Collection[str]) -> Any:
-    """Return what `ask` returns in its process; asked again, as Patience allows, if that dies."""
     kafka.require_listening()
-    question = pickle.dumps((ask, kafka.config(), [*names], kafka.timeout))
+    question = pickle.dumps((kafka.config(), [*only], kafka.timeout))
     patience = Patience(kafka)
+    # The process is asked again if it dies.
     while (answer := _answer(question, MOST_TIMEOUTS * kafka.timeout)) is None:
         if patience.is_over:
             raise kafka.unreachable(RuntimeError("its client ended without an answer"))
     if isinstance(answer, RuntimeError):
         raise kafka.unreachable(answer)
-    return answer
+    found: Groups = answer
+    return found
 
 
 def _answer(question: bytes, seconds: float) -> Any:
@@ -259,11 +234,12 @@ def _answer(question: bytes, seconds: float) -> Any:
 
 
 def main() -> None:
-    """Answer the question on standard input: who is to be asked, by which client."""
+    """Answer the question on standard input: which groups, by which client."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    ask, config, names, seconds = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own process
+    config, names, seconds = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own process
+    answer: Groups | RuntimeError
     try:
-        answer = ask(AdminClient(config), names, seconds)
+        answer = find_groups(AdminClient(config), names, seconds)
     except KafkaException as error:
         answer = RuntimeError(_text(error))
     sys.stdout.buffer.write(pickle.dumps(answer))

@@ -7,21 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
-from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
-from shardpost.holders.rejected_letters import group_of
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.groups import groups
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.topic_metadata import partition_counts, topic_configs
 from shardpost.settings import Settings
-from shardpost.topics import guards
 from shardpost.topics.creation import AppliedTopic, apply_topics
 from shardpost.topics.declared import DECLARED, STARTER_COUNTRIES
-from tests.support.broker_process import commit
-from tests.support.command_line import CommandLineHere
-from tests.support.histories import snapshot
 from tests.support.installed import installed
 from tests.support.kafka_configs import configure_topic, wait_until_shown
 from tests.support.transactions import begun_transaction
@@ -219,26 +212,3 @@ def test_another_cluster_than_that_of_the_file_is_refused_before_anything_is_don
         not in installed(settings).kafka.admin().list_topics(timeout=20).topics
     )
     apply_topics(installed(declaring(settings, f"cluster_id: {found}")))
-
-
-def test_groups_of_former_homes_are_listed_and_deleted_once_that_is_confirmed(
-    settings: Settings,
-) -> None:
-    apply_topics(installed(settings))
-    snapshots.commit(installed(settings).tables, snapshot(1, {}))
-    own = guards.this_installation(installed(settings))
-    assert own is not None
-    former, others = (f"shardpost-rejected-{uuid.uuid4()}" for _ in range(2))
-    here = TopicPartition(settings.topic("dead-letters"), 0)
-    elsewhere = TopicPartition(settings.topic("positions"), 0)
-    kept = group_of(own.tables)
-    commit(settings, (former, here, 1), (others, elsewhere, 1), (kept, here, 1))
-    shardpost = CommandLineHere(settings.environ())
-    listed = f"{former}: left from a former installation; --apply deletes it\n"
-    assert shardpost("topics", "groups") == listed
-    assert shardpost.json("topics", "groups", "--apply") == {"groups": [former], "deleted": True}
-    assert shardpost("topics", "groups") == "nothing is left\n"
-    left = {
-        group.name for group in groups(installed(settings).kafka, (former, others, kept)).groups
-    }
-    assert left == {others, kept}

@@ -4,9 +4,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from shardpost.holders.rejected_letters import former_groups
 from tests.support.compacting import agree, held
-from tests.support.installed import installed
 from tests.support.jobs_here import CommandsHere
 from tests.support.record_streams import BAD, Stream
 from tests.support.reference import Raw, position
@@ -24,10 +22,8 @@ def test_a_second_home_is_refused_before_spark_starts_until_it_takes_over(
     assert f"belongs to the home {settings.home} on " in line
     assert not (tmp_path / "second" / "tables").exists()
 
-    assert former_groups(installed(second)) == []
     assert other.json("compact", "--take-over")["snapshot"]["snapshot"] == 1
     assert held(second) == {"client1": ["1"]}
     agree(second, stream.fold)
     assert f"belongs to the home {second.home} on " in first.refused("compact", code=1)
-    assert len(former_groups(installed(second))) == 1
     other("compact")
