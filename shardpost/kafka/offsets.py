@@ -6,7 +6,6 @@ Each is asked for many partitions at once.
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, nullcontext
-from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
@@ -22,7 +21,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from shardpost.kafka.clients import TRANSIENT_ERRORS, GroupConsumer
 from shardpost.kafka.coordinates import Coordinates, Offsets, TopicPartition, Watermarks
 from shardpost.kafka.kafka import LEADER_SECONDS, Kafka
-from shardpost.kafka.topic_metadata import partition_counts, topic_configs
 
 PARTITIONS_AT_ONCE = 2_000
 
@@ -228,22 +226,6 @@ def stable_ends(
         if not found.open or time.monotonic() >= deadline:
             return found
         time.sleep(STABLE_POLL_SECONDS)
-
-
-def newest_time(kafka: Kafka, topic: str) -> datetime | None:
-    """Return the latest time that the broker gave to a record of the topic.
-
-    None if it has no records, or has the times of their producers. ShardpostError for a topic that
-    does not exist.
-    """
-    count = partition_counts(kafka, [topic])[topic]
-    if topic_configs(kafka, [topic])[topic].get("message.timestamp.type") != "LogAppendTime":
-        return None
-    latest: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
-    partitions = [TopicPartition(topic, number) for number in range(count)]
-    listed = _list_offsets(kafka, partitions, latest).require_all(kafka)
-    newest = max(found.timestamp for found in listed.found.values())
-    return None if newest < 0 else datetime.fromtimestamp(newest / 1000, UTC)
 
 
 class CommittedOffset(NamedTuple):

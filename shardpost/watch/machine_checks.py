@@ -1,7 +1,6 @@
-"""The doctor's checks of this machine: Java, Python, jars, disks, the clock, and locks.
+"""The doctor's checks of this machine: Java, Python, jars, disks, and locks.
 
-The clock is compared with timestamps of Kafka: one that is ahead is not noticed, nor one that is
-behind while no letter is written. A lock of a dead process is free.
+A lock of a dead process is free.
 """
 
 import os
@@ -10,7 +9,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from shardpost.checkout import DOT_ENV, OTHERS
@@ -18,12 +17,11 @@ from shardpost.embedded.broker import find_java
 from shardpost.embedded.stack import FREE_BYTES
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
-from shardpost.kafka.offsets import newest_time
 from shardpost.locks.locks import Held, holders
 from shardpost.locks.process_identity import stat_of
 from shardpost.spark.jars import jars_of
 from shardpost.watch.model.conditions import GIB, LEAST_FREE
-from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
+from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, warning
 from shardpost.wording import duration_text
 
 PYTHON = (3, 11)
@@ -127,32 +125,6 @@ def check_folder(name: str, folder: Path, free: int) -> DoctorFinding:
 def _existing_folder(folder: Path) -> Path:
     """Return the folder, or the nearest one above it that exists."""
     return next(one for one in (folder, *folder.parents) if one.exists())
-
-
-CLOCK = "clock of kafka"
-TOLERANCE = timedelta(seconds=5)
-SYNC_CLOCKS = "sync this machine's clock, and those of the brokers (timedatectl set-ntp true)"
-
-
-def check_clock(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
-    """Compare the clock with the newest letter in Kafka."""
-    topic = installation.kafka.topic("dead-letters")
-    try:
-        newest = newest_time(installation.kafka, topic)
-    except ShardpostError as problem:
-        yield unknown(CLOCK, f"not checked: {problem}")
-    else:
-        yield check_newest(topic, newest, datetime.now(UTC))
-
-
-def check_newest(topic: str, newest: datetime | None, now: datetime) -> DoctorFinding:
-    """Check that the newest timestamp of a topic is not ahead of this clock."""
-    if newest is None:
-        return unknown(CLOCK, f"letters in {topic}: nothing to compare with")
-    if newest - now > TOLERANCE:
-        ahead = f"the newest letter in {topic} is {duration_text(newest - now)} ahead of this clock"
-        return warning(CLOCK, ahead, "no timestamps ahead of this clock", SYNC_CLOCKS)
-    return ok(CLOCK, f"letters in {topic}: no timestamps ahead of this clock")
 
 
 # Longer than any job should take: a task of Airflow is killed after twelve hours.

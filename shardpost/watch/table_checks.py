@@ -22,7 +22,6 @@ from shardpost.holders import plausibility
 from shardpost.installation import Installation
 from shardpost.locks import refused_runs
 from shardpost.rebuilds import registry
-from shardpost.values.schedules import longest_pause
 from shardpost.watch.model import conditions
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, warning
 from shardpost.wording import duration_text, some_of
@@ -127,26 +126,6 @@ def check_freshness(snapshot: Snapshot, now: datetime, most: timedelta) -> Docto
         )
         return warning("snapshot", found, expected, COMPACT)
     return ok("snapshot", found)
-
-
-def check_schedules(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
-    """Check that between two compactions no snapshot becomes too old for the weekly e-mail.
-
-    With SHARDPOST_FOLLOW=on a compaction goes on until the next one.
-    """
-    settings = installation.settings
-    pause, most = longest_pause(settings.compact_schedule), settings.mail_snapshot_age
-    sends = f"the weekly e-mail starts {settings.weekly_send}"
-    if settings.follow == "on" or pause.total_seconds() <= most:
-        yield ok("schedules", sends)
-        return
-    yield warning(
-        "schedules",
-        f"SHARDPOST_COMPACT_SCHEDULE={settings.compact_schedule} pauses for"
-        f" {duration_text(pause)}, and {sends}: a send late in a pause is refused",
-        f"at most {duration_text(most)} (SHARDPOST_MAIL_SNAPSHOT_AGE)",
-        "raise SHARDPOST_MAIL_SNAPSHOT_AGE, or have SHARDPOST_COMPACT_SCHEDULE run more often",
-    )
 
 
 def table_problem(tables: Tables, table: Table, version: int) -> str | None:

@@ -10,7 +10,6 @@ from typing import Any
 from shardpost.embedded import broker, sink
 from shardpost.embedded.daemons import wait_until
 from shardpost.kafka.greeting import broker_level
-from shardpost.kafka.offsets import newest_time
 from tests.support.command_line import CommandLine
 from tests.support.installed import installed
 
@@ -82,20 +81,5 @@ def test_a_mail_server_that_greets_gets_no_mail(lasting: CommandLine) -> None:
     assert not list((lasting.settings.home / "mail").iterdir())
 
 
-def test_the_broker_says_its_release_and_when_it_took_its_newest_letter(
-    lasting: CommandLine,
-) -> None:
-    settings = lasting.settings
-    assert broker_level(installed(settings).kafka.config(), 5) == 29
-    assert newest_time(installed(settings).kafka, "dead-letters") is None
-    assert (
-        newest_time(installed(settings).kafka, "clients") is None
-    )  # it has the times of producers
-    before = time.time()
-    sender = installed(settings).kafka.producer()
-    sender.produce("dead-letters", b"v", b"k", 0, timestamp=1000)
-    assert sender.flush(30) == 0
-    newest = newest_time(installed(settings).kafka, "dead-letters")
-    assert newest is not None
-    assert before - 1 <= newest.timestamp() <= time.time() + 1
-    assert doctor(lasting)["clock of kafka"]["state"] == "ok"
+def test_the_broker_says_its_release(lasting: CommandLine) -> None:
+    assert broker_level(installed(lasting.settings).kafka.config(), 5) == 29

@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 
 from shardpost.errors import UsageError
-from shardpost.settings import Settings, load, loading, one
+from shardpost.settings import load, loading, one
 from shardpost.values.schedules import WeeklyTime, longest_pause, longest_wait
-from shardpost.watch.table_checks import check_schedules
 from shardpost.weekly_email.model.week import IsoWeek
-from tests.support.installed import installed
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 
@@ -96,18 +94,3 @@ def test_the_longest_pause_of_a_schedule_is_that_of_a_weekend() -> None:
 def test_alerts_wait_an_hour_or_half_an_hour_more_than_a_rare_schedule_pauses() -> None:
     assert longest_wait("*/15 * * * *") == longest_wait("*/5 * * * *") == timedelta(hours=1)
     assert longest_wait("0 6,18 * * *") == timedelta(hours=12, minutes=30)
-
-
-def test_the_doctor_warns_of_compactions_that_leave_snapshots_too_old_for_the_mail() -> None:
-    [found] = check_schedules(installed(Settings()), NOW)
-    assert (found.state, found.found) == ("ok", "the weekly e-mail starts Mon 08:00 UTC")
-    rare = Settings(compact_schedule="0 6,18 * * *")
-    [found] = check_schedules(installed(rare), NOW)
-    assert (found.state, found.check) == ("warning", "schedules")
-    assert found.found.startswith("SHARDPOST_COMPACT_SCHEDULE=0 6,18 * * * pauses for 12 h")
-    assert found.expected == "at most 1 h (SHARDPOST_MAIL_SNAPSHOT_AGE)"
-    assert found.cure is not None
-    assert "SHARDPOST_MAIL_SNAPSHOT_AGE" in found.cure
-    for enough in ({"mail_snapshot_age": 43_200}, {"follow": "on"}):
-        [found] = check_schedules(installed(rare.model_copy(update=enough)), NOW)
-        assert found.state == "ok"

@@ -15,7 +15,6 @@ from shardpost.kafka.offsets import (
     beginnings,
     endings,
     first_offsets_since,
-    newest_time,
     watermark_of,
     watermarks,
 )
@@ -84,10 +83,6 @@ class ReadingContract:
         cluster.writer(topic.topic).write([Outgoing(topic.topic, b"k", b"v", [], 0, 1234)])
         [found] = read_to_end(installed(cluster.settings).kafka, topic)
         assert found.timestamp()[1] > 1_600_000_000_000
-        newest = newest_time(installed(cluster.settings).kafka, topic.topic)
-        assert newest is not None
-        assert round(newest.timestamp() * 1000) >= found.timestamp()[1]  # a marker has a time too
-        assert newest_time(installed(cluster.settings).kafka, cluster.topic().topic) is None
 
     def test_a_partition_may_end_with_the_marker_of_a_transaction(self, cluster: Cluster) -> None:
         topic = cluster.topic()

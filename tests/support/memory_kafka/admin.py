@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 import confluent_kafka
@@ -19,11 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     TopicDescription,
     TopicMetadata,
 )
-from confluent_kafka.cimpl import (
-    OFFSET_SPEC_EARLIEST,
-    OFFSET_SPEC_LATEST,
-    OFFSET_SPEC_MAX_TIMESTAMP,
-)
+from confluent_kafka.cimpl import OFFSET_SPEC_EARLIEST, OFFSET_SPEC_LATEST
 
 from shardpost.kafka.coordinates import TopicPartition
 from tests.support.memory_kafka.broker import MemoryBroker, Topic, broker_at
@@ -135,8 +130,6 @@ class MemoryAdmin:
                 for entry in log.read(log.low, committed=False)
                 if entry.stored is not None
             )
-            if spec == OFFSET_SPEC_MAX_TIMESTAMP:
-                return max(times, key=attrgetter("timestamp"), default=NOWHERE)
             return next((found for found in times if found.timestamp >= spec), NOWHERE)
 
 
