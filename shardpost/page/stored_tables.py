@@ -1,25 +1,21 @@
 """The tables: their sizes, the snapshots that can be asked, and rebuilds beside those in use."""
 
-import math
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Form
+from fastapi import APIRouter
 from fastapi.responses import Response
 
 from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import Snapshot
-from shardpost.errors import UsageError
 from shardpost.page import access
-from shardpost.page.access import REBUILDS, TABLES, acts, sees
+from shardpost.page.access import REBUILDS, TABLES, sees
 from shardpost.page.rendering import Link, Listing, page_of
-from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Reason
-from shardpost.rebuilds import registry
+from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
 from shardpost.rebuilds.model.difference import TITLES
-from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.registry import compare_open, list_described, needs_top_up
-from shardpost.wording import in_bytes, parse_share
+from shardpost.wording import in_bytes
 
 router = APIRouter(prefix="/tables", dependencies=[sees(TABLES)])
 SIZES = ("table", "rows", "files", "bytes", "log bytes", "versions", "kept for")
@@ -76,7 +72,7 @@ def _snapshot_row(one: Snapshot, leaves: bool, visit: PageRequest) -> tuple[Any,
 
 @router.get("/rebuilds")
 def rebuilds(visit: CurrentRequest, page: PageNumber = 1) -> Response:
-    """Show all rebuilds, and what can be done with the one whose tables are there."""
+    """Show all rebuilds, and the one whose tables are there."""
     with table_errors():
         found = list_described(visit.installation.tables)
     rows = [_rebuild_row(one) for one in reversed(found)]
@@ -119,54 +115,5 @@ def diff(visit: CurrentRequest) -> Response:
         Listing(DIFFERENCES, rows),
         is_behind=is_behind,
         current=current,
-        # Rounded up, so that what was looked at may be swapped.
-        most=f"{math.ceil(found.share * 10_000) / 100:g}%",
         run=access.unfinished_run(visit.own.id(REBUILDS)),
     )
-
-
-@router.post("/rebuilds/swap", dependencies=acts(REBUILDS))
-def swap(
-    visit: CurrentRequest,
-    number: Annotated[int, Form()],
-    max_changed: Annotated[str, Form(max_length=20)],
-    why: Reason,
-) -> Response:
-    """Have the DAG put the rebuilt tables in use, if no more differs then than was looked at."""
-    parse_share(max_changed)
-    with table_errors():
-        rebuild = registry.require_current(visit.installation.tables, number)
-    source = None if rebuild.source is Source.HISTORY else str(rebuild.source)
-    built = {"source": source, "country": rebuild.country, "tables": ",".join(rebuild.tables)}
-    return _started(visit, {**built, "max_changed": max_changed, "why": why}, why)
-
-
-@router.post("/rebuilds/rollback", dependencies=acts(REBUILDS))
-def rollback(visit: CurrentRequest, number: Annotated[int, Form()], why: Reason) -> Response:
-    """Have the DAG put the tables before the swap in use again."""
-    with table_errors():
-        registry.require_current(visit.installation.tables, number)
-    return _started(visit, {"action": "rollback", "why": why}, why)
-
-
-def _started(visit: PageRequest, params: dict[str, Any], why: str) -> Response:
-    """Start a run of the DAG, unless one is at work; it needs a JVM, which no page starts."""
-    dag = visit.own.id(REBUILDS)
-    if run := access.unfinished_run(dag):
-        raise UsageError(
-            f"{run}, a run of the DAG {dag}, has not ended: answer it under Required "
-            "Actions, or wait until it ends; nothing was started"
-        )
-    started = access.start_run(visit.name, dag, params, why)
-    return visit.back_to("tables/rebuilds", f"started: {started} of the DAG {dag}")
-
-
-@router.post("/rebuilds/drop", dependencies=acts(REBUILDS))
-def drop(visit: CurrentRequest, number: Annotated[int, Form()], why: Reason) -> Response:
-    """Give up the tables of a rebuild that are not in use."""
-    from shardpost.rebuilds.drop import drop
-
-    with table_errors():
-        rebuild, removed = drop(visit.installation, visit.name, why, number)
-    gone = ", ".join(removed) or "files that kept snapshots use remain until those snapshots expire"
-    return visit.back_to("tables/rebuilds", f"rebuild {rebuild.number} is dropped: {gone}")
