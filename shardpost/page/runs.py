@@ -3,27 +3,20 @@
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Form, HTTPException, Query
+from fastapi import APIRouter, Form, HTTPException
 from fastapi.responses import Response
 
 from shardpost.decisions import Kind
-from shardpost.errors import NotFoundError, shown
-from shardpost.kafka.coordinates import Coordinates
-from shardpost.kafka.reading import read_one
-from shardpost.kafka.record_pages import bounds_of
 from shardpost.page.access import RUNS, acts, sees
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
-from shardpost.page.request import MAX_OFFSET, CurrentRequest, PageNumber, PageRequest, Reason
-from shardpost.run_requests.model.requests import ALREADY_RUNNING
+from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Reason
 from shardpost.run_requests.request_client import (
     RECENT_DECISIONS,
     Decided,
     RunRow,
-    SentRequest,
     conf_of,
     list_decided,
     list_runs,
-    request_status,
     send_request,
 )
 
@@ -93,7 +86,14 @@ def key(visit: CurrentRequest, key: str) -> Response:
     days = visit.installation.settings.request_days
     run_id = active and active["run_id"]
     return visit.answer(
-        "run_key.html", rows, _decisions(decided), key=key, facts=facts, days=days, run_id=run_id
+        "run_key.html",
+        rows,
+        _decisions(decided),
+        key=key,
+        facts=facts,
+        days=days,
+        run_id=run_id,
+        refresh=REFRESH_SECONDS if visit.said and not run_id else None,
     )
 
 
@@ -104,50 +104,13 @@ def request(
     dag: Annotated[str, Form()],
     conf: Annotated[str, Form()] = "",
 ) -> Response:
-    """Ask for a run; what becomes of it is on the page of the request."""
+    """Ask for a run; what becomes of it is on the page of its key."""
     if not visit.may_run(dag):
         raise HTTPException(403, f"for users who may run the DAG {dag}")
     params = conf_of("params", conf.strip() or "{}")
     value = {"Dag": dag, "Conf": params, "RequestedBy": visit.name}
     sent = send_request(visit.installation.kafka, key, value)
-    at, since = sent.coordinates, sent.decisions_from
-    where = {"partition": at.partition, "offset": at.offset}
-    where |= {"decided": since.partition, "since": since.offset}
-    # A zero would be left out of the address as if it were not given.
-    query = {name: str(number) for name, number in where.items()}
-    return visit.back_to("runs/request", f"requested: {at}", key=key, **query)
-
-
-@router.get("/request")
-def outcome(
-    visit: CurrentRequest,
-    key: str,
-    partition: Annotated[int, Query(ge=0, le=2**31 - 1)],
-    offset: Annotated[int, Query(ge=0, le=MAX_OFFSET)],
-    decided: Annotated[int, Query(ge=0, le=2**31 - 1)],
-    since: Annotated[int, Query(ge=0, le=MAX_OFFSET)],
-) -> Response:
-    """Show what became of one request, which is asked again until that is settled."""
-    installation = visit.installation
-    kafka = installation.kafka
-    at = Coordinates(kafka.topic("run-requests"), partition, offset)
-    sent = SentRequest(key, at, Coordinates(kafka.topic("decisions"), decided, since))
-    for place in (at, sent.decisions_from):
-        bounds_of(kafka, place.topic, place.partition)  # UsageError if there is no such one
-    found = request_status(kafka, sent)
-    if found is None or found.kind == ALREADY_RUNNING:  # no record is about this very request
-        there = read_one(kafka, at.topic_partition, offset)
-        if there is None or there.key != key.encode():
-            raise NotFoundError(f"{at}: expected a request under {shown(key)}, found none")
-    is_settled = found is not None and found.settled
-    return visit.answer(
-        "run_request.html",
-        None if found is None else found.as_json(key),
-        key=key,
-        at=str(at),
-        outcome=found,
-        refresh=None if is_settled else REFRESH_SECONDS,
-    )
+    return visit.back_to("runs/key", f"requested: {sent.coordinates}", key=key)
 
 
 @router.post("/release", dependencies=acts(RUNS))

@@ -26,14 +26,17 @@ def test_a_run_is_asked_for_seen_in_conflict_and_released(
         assert "No run is waiting or running" in page.get("runs")
         page.send("runs", "runs/request", 400, key=KEY, dag="weekly_email", conf="[1]")
         asked: dict[str, Any] = {"key": KEY, "dag": "weekly_email", "conf": '{"week": "2026-W47"}'}
-        assert "Not processed yet" in page.send("runs", "runs/request", **asked)
+        waiting = page.send("runs", "runs/request", **asked)
+        assert "Not processed yet" in waiting
+        assert "data-refresh" in waiting
         run(askable)
         [started] = airflow.started
         conf = airflow.runs["weekly_email", started]["conf"]
         assert conf == {"week": "2026-W47"}
         again = page.send("runs", "runs/request", **asked)
         run(askable)
-        assert "data-refresh" in again
+        assert started in again
+        assert "data-refresh" not in again
         other = {**asked, "conf": json.dumps({"week": HOSTILE})}
         page.send("runs", "runs/request", **other)
         run(askable)
@@ -54,18 +57,17 @@ def test_a_run_is_asked_for_seen_in_conflict_and_released(
     assert found == [(Kind.CONFLICT, "shardpost"), (Kind.RELEASED, "anna")]
 
 
-def test_the_outcome_of_a_request_is_on_its_page(
+def test_the_outcome_of_a_request_is_on_the_page_of_its_key(
     askable: Settings, airflow: AirflowServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del airflow
-    where = {"partition": 0, "decided": 0, "since": 0}
     ask(askable, KEY, request())
     ask(askable, HOSTILE, request(dag="no_such_dag"))
     run(askable)
     with page_client(askable, monkeypatch) as page:
-        won = page.json("runs/request", key=KEY, offset=0, **where)
-        assert (won["fate"], won["requested_by"]) == ("won", "anna")
-        refused = page.get("runs/request", key=HOSTILE, offset=1, **where)
+        [won] = page.json("runs/key", key=KEY)
+        assert (won["state"], won["requested_by"]) == ("started", "anna")
+        refused = page.get("runs/key", key=HOSTILE)
         assert "cannot be requested" in refused
         assert "data-refresh" not in refused
         assert (

@@ -29,7 +29,6 @@ from shardpost.locks.locks import exclusive
 from shardpost.page import access, alerts, overview, record_outcomes, request, site
 from shardpost.page.command_form import fields_of
 from shardpost.page.rendering import Link, Listing, environment
-from shardpost.run_requests.request_client import send_request
 from shardpost.run_requests.request_topics import LOCK
 from shardpost.settings import Declared, Settings
 from shardpost.topics.model.finding import Severity
@@ -132,37 +131,14 @@ def test_blank_shards_of_a_send_are_not_all(
     assert f"shards {shards!r}: expected a form such as 0-3, 2 or 0,2,5-7" in refused
 
 
-def test_a_request_that_is_not_there_is_not_called_running(
-    at: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    conf: dict[str, Any] = {"Dag": "weekly_email", "Conf": {}, "RequestedBy": "anna"}
-    at_ = send_request(installed(at).kafka, "b", conf).coordinates
-    asked: dict[str, Any] = {"partition": at_.partition, "decided": 0, "since": 0}
-    with page_client(at, monkeypatch) as page:
-        assert "Not processed yet" in page.get("runs/request", key="b", offset=0, **asked)
-        refused = page.get("runs/request", 404, key="a", offset=0, **asked)
-        assert f"{at_}: expected a request under a, found none" in refused
-        refused = page.get("runs/request", 404, key="b", offset=1, **asked)
-        assert "@1: expected a request under b, found none" in refused
-        for name in ("partition", "decided"):
-            wrong = {**asked, name: 77}
-            assert "[77]: expected a partition from 0 to " in page.get(
-                "runs/request", 400, key="b", offset=0, **wrong
-            )
-
-
-@pytest.mark.parametrize(
-    ("name", "most"),
-    [("partition", 2**31), ("offset", 2**63), ("decided", 2**31), ("since", 2**63)],
-)
+@pytest.mark.parametrize("name", ["partition", "offset"])
 def test_a_number_that_kafka_has_not_is_refused(
-    at: Settings, monkeypatch: pytest.MonkeyPatch, name: str, most: int
+    at: Settings, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    query: dict[str, Any] = dict.fromkeys(("partition", "offset", "decided", "since"), 0)
-    query[name] = most
+    query: dict[str, Any] = {name: 2**63}
     with page_client(at, monkeypatch) as page:
-        refused = page.get("runs/request", 400, key="k", **query)
-    assert f"{name}: should be less than or equal to {most - 1}, found '{most}'" in refused
+        refused = page.get("records", 400, topic="clients", **query)
+    assert f"{name}: should be less than or equal to {2**63 - 1}, found '{2**63}'" in refused
 
 
 @pytest.mark.parametrize(
