@@ -9,7 +9,6 @@ by arguments. (Decision 0039.)
 
 import json
 import logging
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -44,7 +43,6 @@ _OF_AWS = {
     "endpoint_url": "AWS_ENDPOINT_URL",
 }
 SMTPS, SMTP = 465, 25  # as smtplib has them
-DEFAULT = "default"  # neither a setting nor a connection says it
 
 
 def of_dag(dag_id: str | None = None) -> Declared:
@@ -67,7 +65,7 @@ def task_installation(own: Declared | None = None, *, mails: bool = False) -> In
         if one.variables:
             log.info("%s: from the connection %s", one.kind.subject, one.connection)
     [server] = [one for one in used if one.kind.name == "smtp"]
-    if mails and server.by == DEFAULT:
+    if mails and not (server.is_given or server.variables):
         raise ShardpostError(
             "no mail server: expected SHARDPOST_SMTP_HOST in the environment, or the connection"
             f" {server.connection} (it may exist while the secrets backend does not answer); an"
@@ -111,23 +109,13 @@ def secrets_of(own: Declared, fields: Sequence[str] = SECRETS) -> dict[str, str]
     return secrets
 
 
-def describe() -> None:
-    """Print {kind: [what counts, the address that it leads to]} as JSON, for the doctor."""
-    own = of_dag()
-    used = found(own)
-    settings = settings_of(own, used)
-    found_ = {one.kind.name: [one.by, one.kind.address(settings)] for one in used}
-    sys.stdout.write(f"{json.dumps(found_)}\n")
-
-
 class Kind(NamedTuple):
-    """What a connection is for, what counts instead, its translation, and where it leads."""
+    """What a connection is for, what counts instead, and its translation."""
 
     name: str  # in SHARDPOST_CONNECTIONS
     subject: str
     variable: str
     translate: Callable[[Any], dict[str, str]]
-    address: Callable[[Settings], str]
 
 
 @dataclass(frozen=True)
@@ -138,13 +126,6 @@ class Used:
     connection: str  # its id
     is_given: bool
     variables: Mapping[str, str]
-
-    @property
-    def by(self) -> str:
-        """What counts, by its name."""
-        if self.is_given:
-            return self.kind.variable
-        return self.connection if self.variables else DEFAULT
 
 
 def found(own: Declared) -> list[Used]:
@@ -265,13 +246,7 @@ def _of_aws(connection: Any) -> dict[str, str]:
 
 
 _KINDS = (
-    Kind("kafka", "Kafka", BOOTSTRAP, _of_kafka, lambda own: own.bootstrap),
-    Kind(
-        "smtp",
-        "the mail server",
-        SMTP_HOST,
-        _of_smtp,
-        lambda own: f"{own.mail_server}:{own.smtp_port}",
-    ),
-    Kind("aws", "the object store", ACCESS_KEY, _of_aws, lambda own: own.tables_root),
+    Kind("kafka", "Kafka", BOOTSTRAP, _of_kafka),
+    Kind("smtp", "the mail server", SMTP_HOST, _of_smtp),
+    Kind("aws", "the object store", ACCESS_KEY, _of_aws),
 )

@@ -29,7 +29,6 @@ CHECKS: dict[str, Check] = {
     "alerts": table_checks.check_alerts,
     "snapshot": table_checks.check_snapshot,
     "mail server": stack_checks.check_mail_server,
-    "connections": stack_checks.check_connections,
     "spark": stack_checks.check_spark,
     "airflow": stack_checks.check_airflow,
 }

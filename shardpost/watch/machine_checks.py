@@ -1,4 +1,4 @@
-"""The doctor's checks of this machine: Java, Python, jars, disks, and locks.
+"""The doctor's checks of this machine: Java, jars, disks, and locks.
 
 A lock of a dead process is free.
 """
@@ -7,7 +7,6 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,13 +23,10 @@ from shardpost.watch.model.conditions import GIB, LEAST_FREE
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, warning
 from shardpost.wording import duration_text
 
-PYTHON = (3, 11)
-
 
 def check_machine() -> Iterator[DoctorFinding]:
     """Check what Shardpost needs of this machine."""
     yield check_java()
-    yield check_python(sys.version_info[:3])
     yield check_jars()
 
 
@@ -42,15 +38,6 @@ def check_java() -> DoctorFinding:
         return refused("java", problem)
     done = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
     return ok("java", f"{done.stderr.splitlines()[0]} ({found})")
-
-
-def check_python(version: tuple[int, ...]) -> DoctorFinding:
-    """Check Python's version."""
-    found = ".".join(map(str, version))
-    if version[:2] == PYTHON:
-        return ok("python", f"{found} ({sys.executable})")
-    cure = "install Python 3.11 with venv, remove .venv, and run `make setup`"
-    return error("python", f"{found} ({sys.executable})", "Python 3.11", cure)
 
 
 def check_jars() -> DoctorFinding:

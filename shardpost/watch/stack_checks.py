@@ -3,11 +3,7 @@
 The mail server gets a connection and no mail; Airflow is only checked if it is the embedded one.
 """
 
-import json
-import os
 import smtplib
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -91,63 +87,6 @@ def check_unsubscribe_link(installation: Installation) -> Iterator[DoctorFinding
             "a link with {token}, which cannot be made for another client",
             "set SHARDPOST_UNSUBSCRIBE_SECRET, and put {token} into the URL: docs/weekly-email.md",
         )
-
-
-# Asks an Airflow, by its own database, which connections its DAGs go by.
-_DESCRIBE = "from shardpost.orchestration.connections import describe; describe()"
-_SERVER = {"_AIRFLOW_PROCESS_CONTEXT": "server"}
-_DESCRIBE_SECONDS = 9.0
-
-
-def check_connections(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
-    """Report whether DAGs use settings or connections, and where the addresses differ.
-
-    Of another Airflow than the embedded one, where this environment has its configuration.
-    """
-    ids = installation.settings.connection_ids
-    if installation.settings.airflow_url is None:
-        said = (
-            "DAGs of the embedded Airflow use the settings, and for Spark the connection"
-            f" {ids['spark']}"
-        )
-        yield ok("connections", said)
-        return
-    counting = _counting()
-    if isinstance(counting, str):
-        logs = "the log of each task shows which connections it uses"
-        yield unknown("connections", f"not known here ({counting}): {logs}")
-        return
-    ours = {
-        "kafka": ("SHARDPOST_BOOTSTRAP_SERVERS", installation.kafka.bootstrap),
-        "smtp": ("SHARDPOST_SMTP_HOST", installation.values(SmtpServer).address),
-    }
-    for kind, (by, address) in counting.items():
-        variable, own = ours.get(kind, ("", address))
-        name = f"connection {ids[kind]}"
-        if own == address:
-            yield ok(name, f"DAGs use {by}: {address}")
-            continue
-        found = f"DAGs use {by}: {address}; commands here use {own}"
-        yield warning(name, found, "one address", f"set {variable} for commands, too")
-
-
-def _counting() -> dict[str, list[str]] | str:
-    """Return {kind: [what counts, address]} of this environment's Airflow, or why not."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", _DESCRIBE],
-            env=os.environ | _SERVER,
-            capture_output=True,
-            text=True,
-            timeout=_DESCRIBE_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"no answer within {_DESCRIBE_SECONDS:g} s"
-    if done.returncode:
-        return (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
-    counting: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
-    return counting
 
 
 def check_spark(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:

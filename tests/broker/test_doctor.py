@@ -14,7 +14,7 @@ from tests.support.command_line import CommandLine
 from tests.support.installed import installed
 
 Found = dict[str, Any]
-MACHINE = ("java", "python", "jars", "settings")
+MACHINE = ("java", "jars", "settings")
 
 
 def doctor(shardpost: CommandLine, code: int = 3) -> dict[str, Found]:

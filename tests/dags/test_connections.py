@@ -3,7 +3,6 @@
 import json
 import logging
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -20,14 +19,11 @@ from shardpost.installation import Installation
 from shardpost.orchestration.connections import found, task_installation
 from shardpost.run_requests import dispatch as module
 from shardpost.run_requests.model.commands import DispatchCounts
-from shardpost.settings import Declared, Settings, load, loading
-from shardpost.watch import stack_checks
-from shardpost.watch.stack_checks import check_connections
+from shardpost.settings import Declared, load, loading
 from tests.dags.conftest import StandIn
 from tests.support import secured_kafka
 from tests.support.command_line import CommandLineHere
 from tests.support.compacting import held, starter
-from tests.support.installed import installed
 from tests.support.reference import position, produce, published
 
 KAFKA = {
@@ -336,30 +332,3 @@ def test_a_send_without_a_known_mail_server_is_not_begun(
         task_installation(mails=True)
     monkeypatch.setenv("SHARDPOST_SMTP_HOST", "")
     assert task_installation(mails=True).settings.smtp_host is None
-
-
-def test_the_doctor_says_what_counts_for_dags_and_where_commands_go_elsewhere(
-    monkeypatch: pytest.MonkeyPatch, task_environment: Path
-) -> None:
-    monkeypatch.setattr(stack_checks, "_DESCRIBE_SECONDS", 120.0)
-    kafka(monkeypatch, **KAFKA)
-    given(monkeypatch, "smtp_default", **SMTP)
-    monkeypatch.setenv("SHARDPOST_SMTP_HOST", "mail.example")
-    known = Settings(
-        home=task_environment, airflow_url="https://airflow.example", smtp_host="mail.example"
-    )
-    of_kafka, of_mail = check_connections(installed(known), datetime.now(UTC))
-    assert (of_kafka.check, of_kafka.state) == ("connection kafka_default", "warning")
-    assert of_kafka.found == (
-        "DAGs use kafka_default: b1.example:9093,b2.example:9093; commands here use 127.0.0.1:9092"
-    )
-    assert (of_mail.state, of_mail.found) == (
-        "ok",
-        "DAGs use SHARDPOST_SMTP_HOST: mail.example:2525",
-    )
-    kafka(monkeypatch)
-    [of_all] = check_connections(installed(known), datetime.now(UTC))
-    assert (of_all.check, of_all.state) == ("connections", "unknown")
-    assert "connection kafka_default: expected bootstrap.servers in its extra" in of_all.found
-    [embedded] = check_connections(installed(Settings(home=task_environment)), datetime.now(UTC))
-    assert embedded.state == "ok"

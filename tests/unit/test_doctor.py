@@ -33,7 +33,6 @@ from shardpost.watch.machine_checks import (
     check_jars,
     check_lock,
     check_locks,
-    check_python,
 )
 from shardpost.watch.model.doctor_finding import (
     DoctorFinding,
@@ -76,7 +75,6 @@ def test_wrong_settings_are_named_and_what_depends_on_them_is_unknown() -> None:
     found = {one.check: one for one in examine(wrong_settings, NOW)}
     assert found["settings"].state == "error"
     assert "SHARDPOST_HOEM" in found["settings"].found
-    assert found["python"].state == "ok"
     assert {found[name].state for name in CHECKS} == {"unknown"}
 
 
@@ -138,11 +136,6 @@ def test_the_command_prints_what_was_found_and_ends_with_3(
         "expected": None,
         "cure": None,
     }
-
-
-@pytest.mark.parametrize(("version", "state"), [((3, 11, 7), "ok"), ((3, 12, 1), "error")])
-def test_another_version_of_python_is_an_error(version: tuple[int, ...], state: str) -> None:
-    assert check_python(version).state == state
 
 
 @pytest.mark.parametrize(
