@@ -57,14 +57,11 @@ OTHERS = (
 )
 
 
-def snapshots(settings: Settings | None = None, *, at: datetime | None = None) -> list[Snapshot]:
-    """Return the snapshots that can be asked (plain values), oldest first; [] before the first one.
-
-    `at` is by default now; of a later time, those of today's that are kept until then.
-    """
+def snapshots(settings: Settings | None = None) -> list[Snapshot]:
+    """Return the snapshots that can be asked (plain values), oldest first; [] before the first."""
     installation = _opened(settings)
-    now, of_weeks = at or datetime.now(UTC), _of_weeks(installation)
-    return _snapshots.list_kept(installation.tables, now=now, pinned=of_weeks)
+    of_weeks = _of_weeks(installation)
+    return _snapshots.list_kept(installation.tables, now=datetime.now(UTC), pinned=of_weeks)
 
 
 def snapshot(number: int | None = None, settings: Settings | None = None) -> Snapshot:

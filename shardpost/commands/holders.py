@@ -1,17 +1,15 @@
 """`shardpost holders`, `explain` and `snapshots`: what one snapshot says."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import click
 
 from shardpost.commands.console import AS_JSON, INSTANT, KEY, SNAPSHOT, print_document, text_table
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.snapshot_retention import RETENTION_IN_WORDS
 from shardpost.errors import one_line, shown
 from shardpost.holders.model.explain import Transition
 from shardpost.installation import opened
-from shardpost.wording import ranges_text
 
 
 @click.command()
@@ -108,8 +106,6 @@ def snapshots_command() -> None:
 
 
 def _snapshots_text(found: list[Snapshot]) -> Iterator[str]:
-    from shardpost import tables
-
     if not found:
         from shardpost.embedded.stack import hint_at_other_home
 
@@ -118,10 +114,6 @@ def _snapshots_text(found: list[Snapshot]) -> Iterator[str]:
     yield text_table(SNAPSHOTS_HEADING, [_snapshot_row(snapshot) for snapshot in found])
     if (at := found[-1].history_from) is not None:
         yield f"the newest snapshot has the whole history from {_minute(at)} on"
-    tomorrow = datetime.now(UTC) + timedelta(days=1)
-    staying = {one.number for one in tables.snapshots(at=tomorrow)}
-    if leaving := [one.number for one in found if one.number not in staying]:
-        yield f"no longer kept in a day: {ranges_text(leaving)}; {RETENTION_IN_WORDS}"
 
 
 def _snapshot_row(snapshot: Snapshot) -> tuple[str, ...]:

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from fastapi.responses import Response
+from pydantic import BaseModel
 
 from shardpost.dead_letters.model.letter_format import keys_of
 from shardpost.errors import ShardpostError, UsageError
@@ -37,40 +37,33 @@ router = APIRouter(prefix="/records", dependencies=[access.sees(access.POSITIONS
 _PLACES = re.compile(r"[0-9]{1,10}:[0-9]{1,19}(,[0-9]{1,10}:[0-9]{1,19})*")
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(BaseModel):
     """Which records are asked for, as the address has it.
 
     `at` is where a page begins, as the page before it says; it goes before offset and time.
     """
 
-    topic: str
-    partition: int | None
-    offset: int | None
-    since: datetime | None
-    key: str | None
-    committed: bool
-    at: str | None
+    topic: Text = None
+    partition: Number = None
+    offset: Number = None
+    since: Instant = None
+    key: Text = None
+    read: Literal["committed", "uncommitted"] = "committed"
+    at: Text = None
 
-    def __post_init__(self) -> None:
-        if self.offset is not None and self.since is not None:
-            raise UsageError("offset and time: expected one of them, found both")
+    @property
+    def committed(self) -> bool:
+        """Whether only committed records are."""
+        return self.read == "committed"
 
 
 @router.get("")
-def records(
-    visit: CurrentRequest,
-    topic: Text = None,
-    partition: Number = None,
-    offset: Number = None,
-    since: Instant = None,
-    key: Text = None,
-    read: Literal["committed", "uncommitted"] = "committed",
-    at: Text = None,
-) -> Response:
+def records(visit: CurrentRequest, asked: Annotated[Question, Query()]) -> Response:
     """Show records of one of our topics from an offset, a time or a key on; else the newest."""
-    own = own_topic(visit, topic or visit.installation.kafka.topic("positions"))
-    asked = Question(own.name, partition, offset, since, key, read == "committed", at)
+    if asked.offset is not None and asked.since is not None:
+        raise UsageError("offset and time: expected one of them, found both")
+    own = own_topic(visit, asked.topic or visit.installation.kafka.topic("positions"))
+    asked = asked.model_copy(update={"topic": own.name})
     try:
         shown = _shown(visit, own, asked)
     except UsageError:
@@ -80,8 +73,9 @@ def records(
     rows = [_row(visit, one) for one in shown.records]
     empty = "No records here: choose another offset or time, or all partitions."
     is_whole = shown.page is not None and shown.page.is_whole
-    if key is not None and is_whole and offset is None and since is None and at is None:
-        read_there = f" in partition {partition}" if partition is not None else ""
+    is_from_there = asked.offset is not None or asked.since or asked.at
+    if asked.key is not None and is_whole and not is_from_there:
+        read_there = f" in partition {asked.partition}" if asked.partition is not None else ""
         empty = f"No record of {own.name}{read_there} has exactly this key."
         if form := KEYS.get(own.kind):
             empty += f" Keys there are {form}."
@@ -154,7 +148,7 @@ def _shown(visit: PageRequest, topic: OwnTopic, asked: Question) -> Shown:
     every = record_pages.bounds_of(installation.kafka, topic.name, asked.partition)
     bounds = {n: own for n, own in every.items() if n in _partitions(topic, asked, len(every))}
     notes: list[str] = []
-    places = _places(visit, asked, bounds, notes)
+    places = _places(visit, topic, asked, bounds, notes)
     wanted = record_pages.Wanted(
         topic.name, places, asked.committed, _keys(asked.key), ROWS_OF_A_PAGE
     )
@@ -200,7 +194,11 @@ def _keys(text: str | None) -> set[bytes] | None:
 
 
 def _places(
-    visit: PageRequest, asked: Question, bounds: Mapping[int, Bounds], notes: list[str]
+    visit: PageRequest,
+    topic: OwnTopic,
+    asked: Question,
+    bounds: Mapping[int, Bounds],
+    notes: list[str],
 ) -> Places:
     """Return where reading begins in each partition; add what has to be said of that."""
     if asked.at is not None:
@@ -210,7 +208,7 @@ def _places(
             notes.append(f"offset {asked.offset} is out of range: Kafka's range is shown below")
         return record_pages.from_offset(bounds, asked.offset)
     if asked.since is not None:
-        return record_pages.from_time(visit.installation.kafka, asked.topic, bounds, asked.since)
+        return record_pages.from_time(visit.installation.kafka, topic.name, bounds, asked.since)
     if asked.key is not None:
         return {number: own.low for number, own in bounds.items()}
     ends = {number: own.end(committed=asked.committed) for number, own in bounds.items()}

@@ -1,7 +1,7 @@
 """The tables: their sizes, the snapshots that can be asked, and rebuilds beside those in use."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from fastapi import APIRouter
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/tables", dependencies=[sees(TABLES)])
 SIZES = ("table", "rows", "files", "bytes", "log bytes", "versions", "kept for")
 SNAPSHOTS = (
     *("snapshot", "committed", "up to date at", "country"),
-    *("positions", "holders", "rejected", "records read", "expires within a day"),
+    *("positions", "holders", "rejected", "records read"),
 )
 NO_TABLE = "No table yet: run the DAG compact_positions."
 
@@ -53,20 +53,18 @@ def snapshots(visit: CurrentRequest, page: PageNumber = 1) -> Response:
 
     with table_errors():
         found = tables.snapshots(visit.installation.settings)
-        tomorrow = visit.now + timedelta(days=1)
-        staying = {one.number for one in tables.snapshots(visit.installation.settings, at=tomorrow)}
-    rows = [_snapshot_row(one, one.number not in staying, visit) for one in reversed(found)]
+    rows = [_snapshot_row(one, visit) for one in reversed(found)]
     history_from = found[-1].history_from if found else None
     listing = page_of(rows, SNAPSHOTS, page, NO_TABLE)
     return visit.answer("snapshots.html", found, listing, history_from=history_from)
 
 
-def _snapshot_row(one: Snapshot, leaves: bool, visit: PageRequest) -> tuple[Any, ...]:
+def _snapshot_row(one: Snapshot, visit: PageRequest) -> tuple[Any, ...]:
     read, counts = sum(sum(ends.values()) for ends in one.end_offsets.values()), one.counts
     holders = Link(f"{counts.holders:,}", visit.url("holders", snapshot=one.number))
     return (
         *(one.number, one.committed_at, one.looked_at, one.country),
-        *(counts.positions, holders, counts.rejected, read, leaves),
+        *(counts.positions, holders, counts.rejected, read),
     )
 
 
