@@ -70,7 +70,6 @@ def view(
         installation.kafka.bootstrap,
         now,
         built,
-        client=installation.kafka.client_settings,
         request_days=installation.settings.request_days,
     )
 

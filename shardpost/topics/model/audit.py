@@ -1,4 +1,4 @@
-"""All rules of the audit; here are those of brokers, clients, and replicas now."""
+"""All rules of the audit; here are those of brokers, and of replicas now."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -25,9 +25,6 @@ MINUTES_PER_DAY = 24 * 60
 LEAST_OFFSETS_MINUTES = 7 * MINUTES_PER_DAY
 TIMEOUT = "transaction.max.timeout.ms"
 NAMED = 8
-# A failed broker is replaced as leader within some ten seconds.
-LEAST_DELIVERY_MS = 30_000
-_DELIVERY = ("delivery.timeout.ms", "message.timeout.ms")
 
 
 def few_brokers(view: View) -> Iterator[Finding]:
@@ -72,23 +69,6 @@ def kafka_version(view: View) -> Iterator[Finding]:
                 expected=WITHOUT_LOSS,
                 why=f"it {loss}",
                 fix=f"use such a release: {WHICH_RELEASE}",
-            )
-
-
-def producer_settings(view: View) -> Iterator[Finding]:
-    """Find client settings that make writes fail; those that lose records are refused at start."""
-    for name in _DELIVERY:
-        value = view.client.get(name, "")
-        if value.isdigit() and 0 < int(value) < LEAST_DELIVERY_MS:
-            variable = f"SHARDPOST_KAFKA__{name.upper().replace('.', '_')}"
-            yield Finding(
-                severity=Severity.DRIFT,
-                setting=variable,
-                found=value,
-                source="shardpost",
-                expected=f"{LEAST_DELIVERY_MS} or more",
-                why="a run fails while another broker takes over as leader; nothing is lost",
-                fix=f"unset {variable}",
             )
 
 
@@ -217,7 +197,6 @@ CLUSTER_RULES: tuple[Rule, ...] = (
     few_brokers,
     offsets_retention,
     kafka_version,
-    producer_settings,
     unknown,
     hanging_transaction,
 )

@@ -76,8 +76,8 @@ INTERNAL = tuple(
 
 
 # Where a value comes from: set on the topic, set on the brokers, Kafka's own default; `cluster` is
-# a state and no setting, `shardpost` a setting of ours.
-Source = Literal["topic", "broker", "default", "cluster", "shardpost"]
+# a state and no setting.
+Source = Literal["topic", "broker", "default", "cluster"]
 
 
 class Setting(NamedTuple):
@@ -185,8 +185,7 @@ class Built:
 class View:
     """A cluster beside what is expected of it.
 
-    `built` is None without a snapshot; `client` has the client settings that a user gave;
-    `request_days` is how old a run request may be.
+    `built` is None without a snapshot; `request_days` is how old a run request may be.
     """
 
     cluster: Cluster
@@ -194,7 +193,6 @@ class View:
     bootstrap: str
     now: datetime
     built: Built | None = None
-    client: Mapping[str, str] = field(default_factory=dict)
     request_days: int = 6
 
     @property
