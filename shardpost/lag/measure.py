@@ -117,13 +117,11 @@ def measure(
     selection: Selection | None = None,
     *,
     clear: Clear | None = None,
-    asks_sizes: bool = True,
 ) -> Lag:
     """Return how far readers are behind.
 
     `now` is compared with the timestamps of records, so with other machines' clocks. `clear` is
-    what earlier measurements found. Sizes of partitions take a JVM: who does not ask for them is
-    not told what `retention.bytes` deletes. KafkaUnreachableError if Kafka does not answer.
+    what earlier measurements found. KafkaUnreachableError if Kafka does not answer.
     """
     wanted, now_ms = selection or Selection(), int(now.timestamp() * 1000)
     problems: list[str] = []
@@ -147,10 +145,7 @@ def measure(
             is_beyond = position.committed > found.high
             starts[position.partition].add(found.low if is_beyond else position.committed)
     partitions = with_unread(installation.kafka, partitions, starts)
-    if asks_sizes:
-        partitions = with_sizes(
-            installation.kafka, partitions, positions, now_ms, measured, problems
-        )
+    partitions = with_sizes(installation.kafka, partitions, positions, now_ms, measured, problems)
     by_reason: dict[str, list[str]] = {}
     for partition, reason in sorted(failed.items()):
         by_reason.setdefault(reason, []).append(str(partition))

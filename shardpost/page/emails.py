@@ -66,13 +66,9 @@ def weeks(visit: CurrentRequest, page: PageNumber = 1) -> Response:
         problems[why].append(name)
     rows = [_week_row(visit, one, counts.get(str(one.week), {})) for one in shown]
     listing = Listing(WEEK_COLUMNS, rows, NO_WEEK, total=len(known), number=page)
-    document = [
-        {name: getattr(cell, "text", cell) for name, cell in zip(WEEK_COLUMNS, row, strict=True)}
-        for row in rows
-    ]
     return visit.answer(
         "emails.html",
-        document,
+        listing.records,
         listing,
         states=STATES,
         refresh=COUNTING_SECONDS if found.has_more else None,

@@ -143,8 +143,7 @@ OVER_TIME: Measured = {"holders": ("Holders", 1, False), "positions": ("Open pos
 def history(visit: CurrentRequest, days: Days = PERIODS[1]) -> Response:
     """Show how many held at each look of the watch."""
     numbers = over_time(visit, OVER_TIME, days, {})
-    document = [dict(zip(numbers.columns, row, strict=True)) for row in numbers.rows]
-    return visit.answer("holders_history.html", document, numbers, days=days)
+    return visit.answer("holders_history.html", numbers.records, numbers, days=days)
 
 
 @router.get("/client")

@@ -105,6 +105,12 @@ class Listing:
             return f"There is no page {self.number:,}: the last one is page {self.pages:,}."
         return self.empty
 
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The rows by their columns, for JSON."""
+        texts = ([getattr(cell, "text", cell) for cell in row] for row in self.rows)
+        return [dict(zip(self.columns, row, strict=True)) for row in texts]
+
     def as_csv(self) -> str:
         """Return it as RFC 4180 has it, all in quotes; what would be a formula is marked."""
         out = io.StringIO()

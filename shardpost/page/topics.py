@@ -11,7 +11,7 @@ from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError
 from shardpost.page import access
 from shardpost.page.access import KAFKA, acts, sees
-from shardpost.page.record_outcomes import own_topics, records_url, topic_link
+from shardpost.page.record_outcomes import own_topics, topic_link
 from shardpost.page.rendering import PERIODS, Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
 from shardpost.wording import duration_text
@@ -19,7 +19,6 @@ from shardpost.wording import duration_text
 router = APIRouter(prefix="/topics", dependencies=[sees(KAFKA)])
 FINDINGS = ("severity", "topic", "setting", "found", "expected", "why", "fix", "more")
 READERS = ("group", "topic", "records behind", "time behind", "time to loss")
-PARTITIONS = ("partition", "committed", "end", "records behind", "time behind", "time to loss")
 NOTHING_FOUND = "No findings: all is as declared."
 NO_READER = "No reader has committed an offset, as of the last run of the DAG watch_kafka."
 LAG = "lag"
@@ -102,45 +101,12 @@ Days = Annotated[int, Query(ge=1, le=366)]
 
 
 @router.get("/lag")
-def lag(
-    visit: CurrentRequest,
-    group: str,
-    topic: str,
-    days: Days = PERIODS[1],
-    now: bool = False,
-) -> Response:
-    """Show how far a group is behind in a topic, and how that was over time.
-
-    Each partition is asked for by `now`, and as JSON or CSV: that takes a second or more.
-    """
-    from shardpost.lag.measure import measure
-    from shardpost.lag.model.time_to_loss import Selection
-
-    is_measured = now or visit.request.query_params.get("format") in {"json", "csv"}
+def lag(visit: CurrentRequest, group: str, topic: str, days: Days = PERIODS[1]) -> Response:
+    """Show how far a group is behind in a topic, and how that was over time."""
+    numbers = over_time(visit, CHARTS, days, {"group": group, "topic": topic})
     last = _last(visit, group, topic)
-    rows, problems = list[Any](), list[str]()
-    if is_measured:
-        asked = Selection([group], [topic])
-        try:
-            found = measure(visit.installation, visit.now, asked, asks_sizes=False)
-            rows, problems = [*found.rows], [*found.problems]
-        except ShardpostError as error:
-            problems = [str(error)]
-    elif last is None:
-        problems = [f"group {group} had no offsets in topic {topic} at the last check"]
-    empty = "The group has committed no offset there."
-    listing = Listing((*PARTITIONS, "why"), [_partition_row(one, visit) for one in rows], empty)
     return visit.answer(
-        "lag.html",
-        rows,
-        listing,
-        group=group,
-        topic=topic,
-        problems=problems,
-        is_measured=is_measured,
-        last=last,
-        numbers=over_time(visit, CHARTS, days, {"group": group, "topic": topic}),
-        days=days,
+        "lag.html", numbers.records, numbers, group=group, topic=topic, last=last, days=days
     )
 
 
@@ -169,18 +135,6 @@ def _looked(visit: PageRequest) -> Any:
 
     with table_errors():
         return last_looks(visit.installation.tables, visit.now).get(LAG)
-
-
-def _partition_row(one: Any, visit: PageRequest) -> tuple[Any, ...]:
-    records = records_url(visit, one.topic, one.partition, one.committed or 0)
-    late, is_own = one.seconds_behind, one.topic in own_topics(visit.installation)
-    return (
-        Link(str(one.partition), records) if is_own else one.partition,
-        *(one.committed, one.end, one.records_behind),
-        None if late is None else duration_text(late),
-        "not known" if one.reason.startswith("not known") else time_to_loss(one.seconds_to_loss),
-        one.reason,
-    )
 
 
 def over_time(

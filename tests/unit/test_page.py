@@ -23,7 +23,6 @@ from shardpost.alerts.model.metrics import Measure
 from shardpost.commands.email import email_command
 from shardpost.commands.parked_letters import redrive_command
 from shardpost.kafka.kafka import Kafka
-from shardpost.lag import measure
 from shardpost.lag.model.time_to_loss import Lag, LagRow
 from shardpost.locks.locks import exclusive
 from shardpost.page import access, alerts, overview, record_outcomes, request, site
@@ -212,18 +211,6 @@ def test_an_action_waits_no_longer_for_a_lock_than_a_page_does(
     assert sent.status_code == 503
     assert "the dispatch of run requests" in sent.text
     assert "sending alerts" in busy
-
-
-def test_what_is_not_known_of_a_partition_is_not_called_safe(
-    at: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    why = "not known: retention.bytes applies, but the partition's size is unknown"
-    row = LagRow("g", "t", 0, 0, 5, 5, 1.0, None, why)
-    monkeypatch.setattr(measure, "measure", lambda *_, **__: Lag([row]))
-    with page_client(at, monkeypatch) as page:
-        shown = page.get("topics/lag", group="g", topic="t", now=1)
-    assert '<td data-label="time to loss"><bdi>not known</bdi></td>' in shown
-    assert "never" not in shown
 
 
 def firing(name: str, severity: Severity, since: datetime, lost_in: float | None = None) -> Firing:
