@@ -366,12 +366,6 @@ def test_what_was_not_answered_is_never_silence() -> None:
     assert findings(view(with_positions(unread), POSITIONS)) == []  # observation names it
 
 
-def test_a_delivery_that_ends_before_a_failover_is_a_drift() -> None:
-    one = only(view(RIGHT, POSITIONS, client={"message.timeout.ms": "5000", "acks": "all"}))
-    assert (one.severity, one.setting) == ("drift", "SHARDPOST_KAFKA__MESSAGE_TIMEOUT_MS")
-    assert findings(view(RIGHT, POSITIONS, client={"message.timeout.ms": "0"})) == []
-
-
 @given(CONFIGS, FULL, REPLICAS)
 def test_what_apply_is_said_to_mend_it_mends(
     wanted: dict[str, str], there: dict[str, str], replicas: tuple[int, ...]
