@@ -26,7 +26,7 @@ from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing
 from shardpost.page.request import LISTEN_SECONDS, CurrentRequest, PageRequest
 from shardpost.topics.model.finding import Severity
 from shardpost.values.schedules import longest_pause
-from shardpost.watch.model.conditions import UNKNOWN_EXCHANGE, refused
+from shardpost.watch.model.conditions import refused
 from shardpost.wording import counted, duration_text
 
 if TYPE_CHECKING:
@@ -133,11 +133,6 @@ def _needs(visit: PageRequest, known: Known) -> Iterator[Need]:
             text = broken.text if visit.sees_clients else broken.meaning
             see = place_of(broken, visit)
             yield Need(broken.severity, broken.name, text, refusal.at, see, title=title_of(broken))
-    unknown = known.snapshot.counts.unknown if known.snapshot else None
-    is_told = any(one.condition.rule == UNKNOWN_EXCHANGE.name for one in known.firing)
-    if unknown and unknown.unknown_positions and not is_told:
-        text = f"{unknown}: not counted"
-        yield Need(Severity.RISK, "unknown exchanges", text, None, tables)
     yield from _of_kafka(visit)
     yield from _of_watch(visit, known)
     runs = known.looks.get("runs")
