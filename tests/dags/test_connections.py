@@ -16,7 +16,7 @@ from airflow.utils.session import create_session
 from shardpost.checkout import CHECKOUT
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.installation import Installation
-from shardpost.orchestration.connections import found, task_installation
+from shardpost.orchestration.connections import Used, found, task_installation
 from shardpost.run_requests import dispatch as module
 from shardpost.run_requests.model.commands import DispatchCounts
 from shardpost.settings import Declared, load, loading
@@ -69,10 +69,17 @@ def kafka(monkeypatch: pytest.MonkeyPatch, **extra: object) -> None:
     given(monkeypatch, "kafka_default", conn_type="kafka", extra=extra)
 
 
+def used_by(one: Used) -> str:
+    """Return what counts: a variable, a connection, or the default."""
+    if one.is_given:
+        return one.kind.variable
+    return one.connection if one.variables else "default"
+
+
 def test_without_connections_and_settings_the_defaults_count() -> None:
     settings = task_installation().settings
     assert (settings.bootstrap, settings.smtp_host) == ("127.0.0.1:9092", None)
-    assert [one.by for one in found(Declared())] == ["default", "default"]
+    assert [used_by(one) for one in found(Declared())] == ["default", "default"]
 
 
 def test_kafka_default_says_how_the_cluster_is_reached_and_nothing_else(
@@ -153,7 +160,7 @@ def test_a_setting_counts_and_its_connection_is_not_asked_for(
     monkeypatch.setenv("SHARDPOST_SMTP_HOST", "")
     loading._of_this_process.cache_clear()
     assert task_installation().settings.smtp_host is None
-    assert [one.by for one in found(Declared())] == [
+    assert [used_by(one) for one in found(Declared())] == [
         "SHARDPOST_BOOTSTRAP_SERVERS",
         "SHARDPOST_SMTP_HOST",
     ]
@@ -200,7 +207,7 @@ def test_aws_default_is_asked_for_tables_on_an_object_store_only(
     }
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "mine")
     [*_, store] = found(Declared())
-    assert (store.by, store.variables) == ("AWS_ACCESS_KEY_ID", {})
+    assert (used_by(store), store.variables) == ("AWS_ACCESS_KEY_ID", {})
 
 
 def test_secrets_come_from_variables_of_airflow_where_no_setting_gives_them(
@@ -231,7 +238,7 @@ def test_ids_of_connections_are_a_setting_and_are_named(
     kafka(monkeypatch, **{"bootstrap.servers": "wrong.example:1"})
     given(monkeypatch, "trading_kafka", conn_type="kafka", extra=KAFKA)
     assert task_installation().settings.bootstrap == KAFKA["bootstrap.servers"]
-    assert [one.by for one in found(Declared())] == ["trading_kafka", "default"]
+    assert [used_by(one) for one in found(Declared())] == ["trading_kafka", "default"]
     assert task_installation().settings.connection_ids["spark"] == "team.spark"
     given(monkeypatch, "trading_kafka", conn_type="kafka", extra={})
     with pytest.raises(UsageError, match="connection trading_kafka: expected"):
