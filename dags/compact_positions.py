@@ -14,8 +14,9 @@ latest ten minutes after that run is due.
 **Refused until a person acts** (`docs/compaction.md`, "Refused runs"). The task fails, and neither
 it nor a later run changes anything, if
 
-- open positions or holders fall by more than `SHARDPOST_MAX_DROP`, or `SHARDPOST_COUNTRY` differs
-  from the last snapshot's: a run with **accept drop** or **country changed** continues;
+- open positions or holders fall by more than `SHARDPOST_MAX_DROP`, or `SHARDPOST_COUNTRY` or
+  `SHARDPOST_INPUTS` differs from the last snapshot's: a run with **accept drop**, **country
+  changed** or **inputs changed** continues;
 - tombstones may have been lost, or good records behind undecodable ones (without a retry); an input
   was recreated, or its records were deleted unread (after retries): after
   `shardpost compact --reconcile`, clear the failed task.
@@ -49,7 +50,8 @@ from shardpost.values.schedules import longest_pause, longest_wait, next_run
 
 # By then the next run is warm, and has taken over.
 HAND_OVER = timedelta(minutes=10)
-PARAMS = params_of(compact_command, MEANT)
+CONFIRMED = (*MEANT, "inputs_changed")
+PARAMS = params_of(compact_command, CONFIRMED)
 
 
 def compaction_request(schedule: str, context: Context) -> CompactionRequest:
@@ -59,7 +61,7 @@ def compaction_request(schedule: str, context: Context) -> CompactionRequest:
     follow = None
     if params["follow"]:
         follow = Follow(next_run(schedule, datetime.now(UTC)) + HAND_OVER)
-    return CompactionRequest(**{name: bool(params[name]) for name in MEANT}, follow=follow)
+    return CompactionRequest(**{name: bool(params[name]) for name in CONFIRMED}, follow=follow)
 
 
 for own in installations():

@@ -44,6 +44,12 @@ STAYS_FOR = timedelta(hours=8)
     " longer contain: where tombstones were lost, or a topic was recreated.",
 )
 @COUNTRY_CHANGED
+@click.option(
+    "--inputs-changed",
+    is_flag=True,
+    help="Continue although SHARDPOST_INPUTS differs from the last snapshot's: decode new records"
+    " by it.",
+)
 @ACCEPT_DROP
 @TAKE_OVER
 @click.option(
@@ -73,7 +79,8 @@ def compact_command(
     """Catch up with the input topics, commit one snapshot, publish the changes.
 
     Exit code 1, and nothing changed, if a topic was recreated or lost records that
-    were not read: see --reconcile. Exit code 2 if the country differs from the last snapshot's.
+    were not read: see --reconcile. Exit code 2 if the country, or SHARDPOST_INPUTS, differs
+    from the last snapshot's.
     Exit code 3, and nothing changed, if tombstones, or good records behind undecodable ones, may
     have been lost: reconcile then; or if open positions
     or holders fall by more than SHARDPOST_MAX_DROP. Exit code 3 also if the run committed, but an
@@ -120,6 +127,8 @@ def _compaction_notes(result: dict[str, Any]) -> Iterator[str]:
     """Yield what somebody should know; the log above has the details."""
     if result["rejected"]:
         yield f"{counted(result['rejected'], 'record')} rejected"
+    if result.get("skipped"):
+        yield f"{counted(result['skipped'], 'record')} skipped by `where` of SHARDPOST_INPUTS"
     if result["reconciled"]:
         yield f"{counted(result['reconciled'], 'key')} closed: no longer in the topics"
     if result["uncertain"]:

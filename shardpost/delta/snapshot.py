@@ -180,6 +180,8 @@ class Snapshot:
         default_factory=dict
     )
 
+    inputs: str | None = None
+
     def scattered_now(self, now: datetime) -> dict[str, Scattered]:
         """Return {topic: its scattered keys} of those that were found within SCATTERED_FOR."""
         found = self.scattered.items()

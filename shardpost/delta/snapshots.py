@@ -50,6 +50,7 @@ SNAPSHOTS = Table(
         " `looked_at`, for the next run to compare",
         "scattered": 'JSON `{topic: {"snapshot", "at", "count", "keys"}}`: the last scattered keys;'
         " no keys of `clients`",
+        "inputs": "JSON of `SHARDPOST_INPUTS`, by which the histories are decoded; null: plain",
     },
 )
 SCHEMA = arrow_schema(SNAPSHOTS)

@@ -15,7 +15,7 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
 from shardpost.holders import plausibility, publishing, rejected_letters
-from shardpost.holders.inputs import Inputs
+from shardpost.holders.inputs import Inputs, mapped_now
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.topic_state import TopicState, Unread
@@ -55,8 +55,11 @@ def compact(
         state, unread = inputs.state(reconcile=asked.reconcile)
         if build and state.last and not asked.country_changed:
             plausibility.require_country(tables, state.last, setting)
+        if state.last and not asked.inputs_changed:
+            plausibility.require_inputs(installation, state.last)
         country, done = state.country(setting, changed=asked.country_changed), None
-        is_new = unread.ranges or unread.reconciliation
+        is_mapped_anew = state.last and state.last.inputs != mapped_now(installation)
+        is_new = unread.ranges or unread.reconciliation or is_mapped_anew
         if state.last and state.last.country == country and not is_new:
             report_state(state, unread)
             latest = state.noted(state.last, unread, setting)

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
+from shardpost.errors import UsageError
+from shardpost.holders.model.input_mapping import Mappings, read_mappings, text_of
 from shardpost.holders.model.lost_records import compaction_of
 from shardpost.holders.model.record_order import require_orderable
 from shardpost.holders.model.topic_state import TopicState, Unread, ranges_to_read, require_readable
@@ -27,6 +29,13 @@ from shardpost.kafka.topic_metadata import (
     topic_ids,
 )
 from shardpost.topics import declared
+from shardpost.values.topic_names import TopicName
+
+
+def mappings_of(installation: Installation) -> Mappings:
+    """Return how those inputs look that are not plain; UsageError lists the mistakes."""
+    path = installation.settings.inputs
+    return read_mappings(path, installation.inputs_text) if path else {}
 
 
 def input_topics(kafka: Kafka) -> list[str]:
@@ -39,6 +48,21 @@ def retry_topics(installation: Installation) -> list[str]:
     return sorted(
         set(map(installation.settings.retry_rules.retry_topic, input_topics(installation.kafka)))
     )
+
+
+def mapped_now(installation: Installation) -> str | None:
+    """Return the mappings as a snapshot has them; None where all inputs are plain."""
+    return text_of(mappings_of(installation))
+
+
+def require_plain(installation: Installation, name: TopicName) -> None:
+    """Refuse to write plain records to an input whose records look otherwise; UsageError."""
+    if name in mappings_of(installation):
+        topic = installation.kafka.topic(name)
+        raise UsageError(
+            f"topic {topic}: expected plain records, found another form in SHARDPOST_INPUTS: what"
+            " writes them has to write that form"
+        )
 
 
 class Inputs:

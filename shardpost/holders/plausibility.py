@@ -14,6 +14,7 @@ from shardpost.delta.snapshot import LONGEST_EXCHANGE, MOST_UNKNOWN_KEPT, Snapsh
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table, Version
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError, UsageError, WrongArgumentError
+from shardpost.holders.inputs import mapped_now, mappings_of
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.fields import first_problem
 from shardpost.holders.model.view_tables import EXCHANGES, INPUTS
@@ -73,14 +74,28 @@ def why_unknown(exchange: str, known: Collection[str]) -> str:
     return f"exchange {exchange!r} has no record with a Country{meant(exchange, known)}"
 
 
+def require_inputs(installation: Installation, last: Snapshot) -> None:
+    """Refuse another SHARDPOST_INPUTS than the one by which a snapshot's records are decoded."""
+    if mapped_now(installation) != last.inputs:
+        raise UsageError(
+            f"SHARDPOST_INPUTS: the records of snapshot {last.number} were decoded by another one,"
+            f" {last.inputs or 'none: as plain JSON'}. Correct it; or decode all records by the new"
+            " one: `shardpost rebuild start`, `rebuild diff` and `rebuild swap` show the affected"
+            " clients first, while --inputs-changed applies it to new records alone"
+        )
+
+
 def problem_of(installation: Installation, topic: str, value: bytes) -> str | None:
     """Return what the next compaction would do with a bad value; None for a good value."""
     for name, inputs in INPUTS.items():
         if topic == installation.kafka.topic(name):
-            if why := first_problem(value, inputs.fields):
+            mapping = mappings_of(installation).get(name)
+            if mapping and mapping.format != "json":
+                return None
+            if why := first_problem(value, () if mapping else inputs.fields):
                 return f"would reject it again: {why}"
             last = snapshots.newest(installation.tables) if name == "positions" else None
-            if last is None:
+            if last is None or mapping:  # what is mapped to what is known by Spark
                 return None
             exchange, known = json.loads(value)["Exchange"], known_at(installation.tables, last)
             if exchange in known:

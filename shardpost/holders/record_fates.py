@@ -167,7 +167,9 @@ def kept_record(
     row = _found(installation.tables, snapshot, topic, [at], more).get(at)
     if row is None:
         return None
-    key = row["raw_key"] if row["key"] is None else row["key"].encode()
+    key = row["raw_key"]
+    if key is None and row["key"] is not None:
+        key = row["key"].encode()
     timestamp = int(row["timestamp"].timestamp() * 1000)
     return Record(key, row["value"], [], timestamp, *at)
 

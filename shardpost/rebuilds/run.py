@@ -11,6 +11,7 @@ from shardpost.delta.storage import Tables
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, WrongArgumentError, first_line
 from shardpost.holders import plausibility
 from shardpost.holders.compaction import publish_and_send
+from shardpost.holders.inputs import mapped_now
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.spark.history import decoder_id
 from shardpost.installation import Installation
@@ -46,7 +47,7 @@ def begun(installation: Installation, request: RebuildRequest) -> Rebuild:
     standing, wanted = rebuild.standing(last), (request.source, country, request.tables)
     is_same = (rebuild.source, rebuild.country, rebuild.tables) == wanted
     if is_same and standing in (Standing.BUILDING, Standing.READY):
-        _require_decoder(rebuild, standing)
+        _require_decoder(rebuild, standing, mapped_now(installation))
         log.info("rebuild %d is %s: continuing it", rebuild.number, standing)
         return rebuild
     raise ShardpostError(
@@ -55,13 +56,14 @@ def begun(installation: Installation, request: RebuildRequest) -> Rebuild:
     )
 
 
-def _require_decoder(rebuild: Rebuild, standing: Standing) -> None:
+def _require_decoder(rebuild: Rebuild, standing: Standing, inputs: str | None) -> None:
     """Refuse to continue histories that a decoder other than the installed one made."""
     begun_ = rebuild.progress.units or standing is Standing.READY
-    if begun_ and {*HISTORIES} <= {*rebuild.tables} and rebuild.candidate.decoder != decoder_id():
+    is_own = rebuild.candidate.decoder == decoder_id(inputs)
+    if begun_ and {*HISTORIES} <= {*rebuild.tables} and not is_own:
         raise ShardpostError(
             f"rebuild {rebuild.number} is {standing}, but its records were decoded by different"
-            " code than is installed now:"
+            " code, or another SHARDPOST_INPUTS, than now:"
             f" {_ADVICE[standing] if standing is Standing.READY else _DROP}"
         )
 

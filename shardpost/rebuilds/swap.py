@@ -140,6 +140,7 @@ def swap_tables(
         history_from=standby.history_from,
         rebuilt_in=last.number + 1,
         decoder=standby.decoder,
+        inputs=standby.inputs,
     )
     step("commit snapshot")
     snapshots.commit(installation.tables, made)

@@ -168,6 +168,7 @@ class Settings(BaseModel):
         AfterValidator(require_different_topics),
     ] = {}
 
+    inputs: forms.File | None = None
     country: forms.Trimmed = "US"
     max_drop: Annotated[float, BeforeValidator(share)] = 0.5
     lock_wait: forms.Seconds = 600

@@ -155,7 +155,8 @@ def _carried_out(installation: Installation, plans: Sequence[TopicPlan]) -> list
     counts = _await_leaders(kafka, [one.topic for one in plans])
     if any(one.changes for one in plans):
         _await_changes(installation)
-    return [_applied(kafka, one, counts[one.topic], created) for one in plans]
+    gives = installation.settings.inputs is None  # else records may look otherwise
+    return [_applied(kafka, one, counts[one.topic], created, gives=gives) for one in plans]
 
 
 def plan_topics(installation: Installation) -> list[TopicPlan]:
@@ -168,9 +169,11 @@ def plan_topics(installation: Installation) -> list[TopicPlan]:
     return plan_changes(expected, cluster, bootstrap=bootstrap, partitions=partitions)
 
 
-def _applied(kafka: Kafka, one: TopicPlan, count: int, created: set[str]) -> AppliedTopic:
+def _applied(
+    kafka: Kafka, one: TopicPlan, count: int, created: set[str], *, gives: bool
+) -> AppliedTopic:
     spec = next((spec for spec in DECLARED if spec.name == one.expected.product), None)
-    starter = write_starter_records(kafka, spec, count) if spec and spec.starter else 0
+    starter = write_starter_records(kafka, spec, count) if gives and spec and spec.starter else 0
     return AppliedTopic(replace(one, partitions=count), one.topic in created, starter)
 
 

@@ -21,7 +21,7 @@ from shardpost.holders import pruned_histories
 from shardpost.holders.listed_holders import HoldersQuery, query_holders
 from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.holders.spark import history as appended
-from shardpost.holders.spark.decoding import decoded
+from shardpost.holders.spark.history import decode
 from shardpost.rebuilds import drop as dropping
 from shardpost.rebuilds import registry, run
 from shardpost.rebuilds.model.difference import Difference
@@ -151,7 +151,7 @@ def test_any_history_with_rebuilds_between_runs_equals_the_fold_of_the_rules_in_
         with pytest.MonkeyPatch.context() as patch:  # now the plans for many records, now for few
             set_thresholds(patch, few=THRESHOLDS.few * (number % 2))
             if number % 3:  # now histories are copied, now decoded again
-                patch.setattr(build, "decoder_id", lambda: "another")
+                patch.setattr(build, "decoder_id", lambda _: "another")
             compacted(settings)
             check(settings, stream.fold, model)
             for action in actions:
@@ -254,9 +254,9 @@ def test_with_unchanged_code_a_history_differs_in_nothing_and_rows_keep_their_pl
     assert own is not None
     with monkeypatch.context() as patch:
         if is_known:
-            patch.setattr(histories, "decoded", None)  # nothing is decoded
+            patch.setattr(histories, "decode", None)  # nothing is decoded
         else:
-            patch.setattr(build, "decoder_id", lambda: "another")
+            patch.setattr(build, "decoder_id", lambda _: "another")
         start(settings)
     candidate = registry.require_current(installed(settings).tables).candidate
     assert candidate.decoder == (own if is_known else "another")
@@ -302,8 +302,8 @@ def history(settings: Settings) -> list[dict[str, Any]]:
 def mended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the decoder find the client of position 4 elsewhere, and take position 6 for broken."""
 
-    def other(raw: DataFrame, *more: Any) -> DataFrame:
-        found = decoded(raw, *more)
+    def other(*of: Any) -> DataFrame:
+        found = decode(*of)
         if "exchange" not in found.columns:
             return found
         is_broken = F.col("key") == "6"
@@ -317,9 +317,9 @@ def mended(monkeypatch: pytest.MonkeyPatch) -> None:
             }
         )
 
-    monkeypatch.setattr(histories, "decoded", other)
+    monkeypatch.setattr(histories, "decode", other)
     for module in (build, appended):
-        monkeypatch.setattr(module, "decoder_id", lambda: "mended")
+        monkeypatch.setattr(module, "decoder_id", lambda _: "mended")
 
 
 @pytest.mark.one_of("stories of a rebuild")

@@ -10,8 +10,12 @@ import shardpost.holders
 from shardpost.holders.spark import history
 
 HOLDERS = Path(shardpost.holders.__file__).parent
-# What decoding imports that decides nothing of a row: the form of a table's columns.
-OTHERS = {"shardpost.delta.table"}
+# What decoding imports that decides nothing of a row: the form of a table's columns, what people
+# read of a wrong file, and how one is read.
+OTHERS = {
+    f"shardpost.{name}"
+    for name in ("delta.table", "errors", "wording", "values.topic_names", "values.yaml_files")
+}
 
 
 def imported(path: str) -> set[str]:
@@ -38,8 +42,27 @@ def relative(name: str) -> str:
 
 
 def test_it_is_of_all_modules_that_decode() -> None:
-    found = imported("spark/decoding.py") - OTHERS
-    assert {"spark/decoding.py"} | {f"{relative(name)}.py" for name in found} == {*history.MODULES}
+    plain, mapped = ({path, *of(path)} for path in ("spark/decoding.py", "spark/translation.py"))
+    assert plain == {*history.MODULES}
+    assert mapped - plain == {*history.MODULES_OF_MAPPED}
+
+
+def of(path: str) -> set[str]:
+    return {f"{relative(name)}.py" for name in imported(path) - OTHERS}
+
+
+# Whatever reads records of an input decodes them by `history.decode`: but for what only parses, and
+# the import, which writes plain records and is refused where they are mapped.
+DECODERS = {"spark/history.py", "spark/translation.py", "spark/held_positions.py"}
+
+
+def test_records_are_decoded_in_one_place() -> None:
+    found = {
+        path
+        for path in HOLDERS.parent.rglob("*.py")
+        if "spark.decoding import" in path.read_text() and "import" not in path.parent.parent.name
+    }
+    assert found == {HOLDERS / path for path in DECODERS}
 
 
 @pytest.mark.parametrize("changed", history.MODULES)
@@ -65,15 +88,16 @@ def test_it_changes_with_spark_and_else_stays(monkeypatch: pytest.MonkeyPatch) -
 def test_a_process_decodes_as_it_was_started_whatever_is_installed_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    started = history.decoder_id()
+    started = history.decoder_id(None)
     monkeypatch.setattr(pkgutil, "get_data", lambda *_: b"an update")
     assert history.id_now() != started
-    assert history.decoder_id() == started
-    assert history.decoder_with(history.id_now()) is None
+    assert history.decoder_id(None) == started
+    assert history.decoder_with(history.id_now(), None) is None
 
 
 def test_rows_of_two_decoders_are_of_none() -> None:
-    own = history.decoder_id()
-    assert history.decoder_with(own) == own
-    assert history.decoder_with("another") is None
-    assert history.decoder_with(None) is None
+    own = history.decoder_id(None)
+    assert history.decoder_with(own, None) == own
+    assert history.decoder_with("another", None) is None
+    assert history.decoder_with(None, None) is None
+    assert history.decoder_with(own, "{}") is None

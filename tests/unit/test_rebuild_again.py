@@ -355,7 +355,7 @@ def test_a_rebuild_that_other_code_has_decoded_is_not_gone_on_with(kafka: Memory
     found = begun(installed(settings), order)
     assert begun(installed(settings), order) == found  # nothing is decoded yet
     progress = replace(found.progress, units=1)
-    candidate = replace(found.candidate, decoder=decoder_id())
+    candidate = replace(found.candidate, decoder=decoder_id(None))
     found = registry.update(
         installed(settings).tables, replace(found, progress=progress, candidate=candidate)
     )

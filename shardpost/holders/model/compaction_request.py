@@ -21,13 +21,14 @@ class CompactionRequest:
 
     With `follow` the run follows the inputs; what else is asked for counts for its first turn.
 
-    A person says that another country than the last one is meant (`country_changed`), that so many
-    are gone (`accept_drop`), or that this installation is to own the topics from now on
-    (`take_over`).
+    A person says that another country than the last one is meant (`country_changed`), or another
+    SHARDPOST_INPUTS (`inputs_changed`), that so many are gone (`accept_drop`), or that this
+    installation is to own the topics from now on (`take_over`).
     """
 
     reconcile: bool = False
     country_changed: bool = False
+    inputs_changed: bool = False
     accept_drop: bool = False
     take_over: bool = False
     follow: Follow | None = None

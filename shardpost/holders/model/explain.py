@@ -190,7 +190,8 @@ class Replay:
         if self.latest is None or self.latest.client is None:
             if self.latest and is_reconciled(self.latest.order):
                 return "the topic no longer held this record: compact --reconcile closed it"
-            return "the position is closed"
+            is_skipped = self.latest is not None and self.latest.kind is RecordKind.SKIPPED
+            return "its record does not meet `where`" if is_skipped else "the position is closed"
         if self.latest.client != client:
             return f"the position moved to {shown(self.latest.client)}"
         return self._where(self.latest)

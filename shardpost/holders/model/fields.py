@@ -15,13 +15,15 @@ class RecordKind(StrEnum):
     """Whether a record of an input sets its key, deletes it, or is undecodable and does neither.
 
     RECONCILED is no record of the input: `compact --reconcile` deleted the key, since the record at
-    these coordinates, the latest that was read, was not in the topic any more.
+    these coordinates, the latest that was read, was not in the topic any more. SKIPPED deletes it,
+    too: what it says does not meet `where` of SHARDPOST_INPUTS.
     """
 
     UPSERT = "upsert"
     TOMBSTONE = "tombstone"
     REJECTED = "rejected"
     RECONCILED = "reconciled"
+    SKIPPED = "skipped"
 
 
 class FieldType(StrEnum):

@@ -189,7 +189,8 @@ class RunCounts:
 
     Those `without_effect` are the other decodable ones. `reconciled` keys were closed, since their
     topics do not hold them any more. Of `uncertain` keys good records may be lost: they were left
-    as they are, and `uncertain_keys` names the first of each topic.
+    as they are, and `uncertain_keys` names the first of each topic. `skipped` are those that do not
+    meet `where` of SHARDPOST_INPUTS.
     """
 
     rejected: int = 0
@@ -199,11 +200,13 @@ class RunCounts:
     reconciled: int = 0
     uncertain: int = 0
     uncertain_keys: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
+    skipped: int = 0
 
     def summary(self) -> str:
         """Return the counts above 0 as one line."""
         words = {
             "rejected": self.rejected,
+            "skipped": self.skipped,
             "retries read": self.retries,
             "retries applied": self.applied,
             "retries without effect": self.without_effect,

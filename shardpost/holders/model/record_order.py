@@ -66,7 +66,8 @@ class Numbering:
     From `base` on, for each number of partitions that may be a reason why a key lies in a partition
     (`level`), `size` numbers: one for each offset that it reads at most. `read` is {partition: up
     to where it was read before}, `partitions` how many there are now. `before` is how many there
-    were then; 0 if that is not known, since nothing was read before.
+    were then; 0 if that is not known, since nothing was read before. `shares_ids`: several keys of
+    the topic may have one id, each at home in a partition of its own: nothing explains that either.
     """
 
     base: int
@@ -74,6 +75,7 @@ class Numbering:
     size: int
     partitions: int
     before: int
+    shares_ids: bool = False
 
     @classmethod
     def of(cls, generation: int, read: Mapping[int, int], ends: Mapping[int, int]) -> "Numbering":
@@ -125,8 +127,10 @@ class Numbering:
 
 _SCATTERED = """
 SELECT h.key FROM {{records}} h WHERE {condition} AND h.key IS NOT NULL
-GROUP BY h.key HAVING MIN(h.partition) <> MAX(h.partition) AND MIN(h.seq) < {below}
+GROUP BY h.key HAVING MIN(h.partition) <> MAX(h.partition) AND (MIN(h.seq) < {below}{shared})
 """
+_SHARED = """ OR COUNT(DISTINCT CASE WHEN h.kind <> {rejected} THEN h.raw_key END)
+  + MAX(CASE WHEN h.kind <> {rejected} AND h.raw_key IS NULL THEN 1 ELSE 0 END) > 1"""
 _BY_TIME = """
 SELECT r.partition, r.offset, {base} - 1 + CAST(ROW_NUMBER() OVER (
   PARTITION BY r.key ORDER BY r.reached, r.seq, r.partition
@@ -144,7 +148,12 @@ def scattered_keys(numbering: Numbering, condition: str) -> str:
 
     {records} in it is a history, of which the rows that meet the condition (of h) were numbered so.
     """
-    return _SCATTERED.format(condition=condition, below=numbering.unexplained_below).strip()
+    shared = _SHARED.format(rejected=text_literal(RecordKind.REJECTED))
+    return _SCATTERED.format(
+        condition=condition,
+        below=numbering.unexplained_below,
+        shared=shared if numbering.shares_ids else "",
+    ).strip()
 
 
 def by_time(numbering: Numbering, condition: str) -> str:

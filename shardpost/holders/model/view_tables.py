@@ -130,10 +130,10 @@ _HISTORY: Columns = (
 )
 _COMMENTS = {
     "key": "position id (client id, exchange code); null if missing or not UTF-8",
-    "kind": "`upsert`, `tombstone`, `rejected`, `reconciled`",
+    "kind": "`upsert`, `tombstone`, `rejected`, `reconciled`, `skipped`",
     "value": "byte for byte",
     "reason": "of a rejected record: expected and found",
-    "raw_key": "of a rejected record",
+    "raw_key": "of a rejected record, or where `key` is another text",
     "headers": "of a rejected record",
     "retry_topic": "of a retry; null for an original",
     "retry_offset": "of a retry: its own; null for an original",

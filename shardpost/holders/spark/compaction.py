@@ -23,6 +23,7 @@ from shardpost.delta.snapshot import NEVER, Scattered, Snapshot
 from shardpost.errors import shown
 from shardpost.holders import compaction
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.inputs import mapped_now
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.lost_records import require_certain
 from shardpost.holders.model.published import RunCounts
@@ -82,17 +83,22 @@ def build_snapshot(
             records_of=records_of,
             in_memory=few is not None,
         )
-        snapshot, done = _build(run, state)
+        snapshot, done = _build(run, state, inputs_of(installation))
+        inputs = mapped_now(installation)
+        decoder = decoder_with(last.decoder, inputs) if last else decoder_id(inputs)
+        snapshot = replace(snapshot, inputs=inputs, decoder=decoder)
         return state.noted(snapshot, unread, installation.settings.country), done
 
     return kafka_source.with_timestamp_fallback(build)
 
 
-def _build(run: CompactionRun, state: TopicState) -> tuple[Snapshot, RunCounts]:
+def _build(
+    run: CompactionRun, state: TopicState, sources: Sequence[InputTopic]
+) -> tuple[Snapshot, RunCounts]:
     unread = run.unread
     fold_layers(run)  # first: a fold that is not committed has then no row that is not
     driver.plan_for(run.spark, unread.size)
-    updates, retries = _update_topics(run)
+    updates, retries = _update_topics(run, sources)
     read_at = datetime.now(UTC)  # not state.at: Kafka's compaction went on while topics were read
     if last := state.last:
         read = {update.source.topic: update.read for update in updates}
@@ -103,6 +109,7 @@ def _build(run: CompactionRun, state: TopicState) -> tuple[Snapshot, RunCounts]:
         applied=sum(update.changes.retries for update in updates if update.changes),
         without_effect=sum(update.without_effect for update in updates),
         reconciled=sum(update.reconciled for update in updates),
+        skipped=sum(update.skipped for update in updates),
         **_uncertain(run, updates, last, read_at),
     )
     for update in updates:
@@ -127,7 +134,6 @@ def _build(run: CompactionRun, state: TopicState) -> tuple[Snapshot, RunCounts]:
         history_from=run.last.history_from if run.last else None,
         folders=run.tables.folders,
         rebuilt_in=run.last.rebuilt_in if run.last else None,
-        decoder=decoder_with(run.last.decoder) if run.last else decoder_id(),
         scattered=_scattered(run, updates, read_at),
     )
     return snapshot, done
@@ -149,9 +155,10 @@ def _scattered(
     return known
 
 
-def _update_topics(run: CompactionRun) -> tuple[list[InputUpdate], int]:
+def _update_topics(
+    run: CompactionRun, sources: Sequence[InputTopic]
+) -> tuple[list[InputUpdate], int]:
     """Update the tables of all inputs; return what was done, and how many retries there were."""
-    sources = inputs_of(run.kafka)
     topics = [source.topic for source in sources]
     of_retries = [range_ for range_ in run.unread.ranges if range_.topic not in topics]
     corrections = read_corrections(run.records_of, of_retries, topics)

@@ -1,7 +1,7 @@
 """What all steps of one compaction share: the run, and what the last tables have of its keys."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,10 +11,13 @@ from pyspark.sql import functions as F
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import OpenedTables
 from shardpost.delta.table import Table
+from shardpost.holders.inputs import mappings_of
+from shardpost.holders.model.input_mapping import InputMapping
 from shardpost.holders.model.record_order import COUNTS, Numbering, judged_by
 from shardpost.holders.model.topic_state import Unread
 from shardpost.holders.model.view_tables import INPUTS, InputTables
 from shardpost.holders.spark.table_writer import HoldersRun
+from shardpost.installation import Installation
 from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.kafka import Kafka
 from shardpost.spark import delta_files
@@ -32,16 +35,21 @@ def totals(frame: DataFrame, *expressions: str) -> list[int]:
 
 @dataclass(frozen=True)
 class InputTopic:
-    """One input: its name in the contract, its topic in this installation, and its tables."""
+    """One input: its name in the contract, its topic in this installation, and its tables.
+
+    And how its records look, if they are not plain.
+    """
 
     name: TopicName
     topic: str
     tables: InputTables
+    mapping: InputMapping | None = None
 
 
-def inputs_of(kafka: Kafka) -> list[InputTopic]:
+def inputs_of(installation: Installation) -> list[InputTopic]:
     """Return the inputs of an installation."""
-    return [InputTopic(name, kafka.topic(name), tables) for name, tables in INPUTS.items()]
+    mappings, topic = mappings_of(installation), installation.kafka.topic
+    return [InputTopic(one, topic(one), its, mappings.get(one)) for one, its in INPUTS.items()]
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,9 @@ class CompactionRun(HoldersRun):
     def numbering(self, source: InputTopic) -> Numbering:
         """Return how the records of an input that are read are numbered."""
         read, ends = (at.get(source.topic, {}) for at in (self.unread.read, self.unread.ends))
-        return Numbering.of(self.generation(source), read, ends)
+        numbering = Numbering.of(self.generation(source), read, ends)
+        shares_ids = source.mapping is not None and source.mapping.shares_ids
+        return replace(numbering, shares_ids=shares_ids)
 
 
 def known_rows(run: HoldersRun, table: Table, rows: DataFrame, key: str) -> DataFrame:

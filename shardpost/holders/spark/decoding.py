@@ -60,9 +60,17 @@ _NUMBER = r'\G((?:[^"0-9-]|"(?:[^"\\]|\\.)*+")*+)(-?[0-9][0-9.eE+-]*+)'
 
 def parsed(text: Column, fields: str) -> Column:
     """Return text parsed as objects with those fields, `a:STRING,b:VARIANT`; for what follows."""
+    return _parsed_as(f"STRUCT<{fields}>", text)
+
+
+def parsed_any(text: Column) -> Column:
+    """Return text parsed as values of any type, variants; for what follows."""
+    return _parsed_as("VARIANT", text)
+
+
+def _parsed_as(type_: str, text: Column) -> Column:
     array = F.concat(F.lit(f'{{"{_VALUES}":['), text, F.lit("]}"))
-    schema = f"{_VALUES} ARRAY<STRUCT<{fields}>>, {_BROKEN} STRING"
-    return F.from_json(array, schema, _OPTIONS)
+    return F.from_json(array, f"{_VALUES} ARRAY<{type_}>, {_BROKEN} STRING", _OPTIONS)
 
 
 def is_one_object(found: Column) -> Column:
@@ -245,7 +253,6 @@ def _column_value(field: Field) -> Column:
 @cache
 def _reason(fields: tuple[Field, ...]) -> Column:
     is_object = is_one_object(F.col("json")) & ~F.col("closes_the_array")
-    surrogate = unpaired_surrogate(_text())
     reason = (
         F.when(F.col("is_plain"), None)
         .when(F.col("raw_key").isNull(), "expected a key, found none")
@@ -256,13 +263,8 @@ def _reason(fields: tuple[Field, ...]) -> Column:
             "expected a non-blank key, found only blanks",
         )
         .when(F.col("value").isNull(), None)
-        .when(~F.is_valid_utf8(_text()), "expected a value in UTF-8, found other bytes")
-        .when(~F.coalesce(is_object, F.lit(False)), _expected("one JSON object", _text()))
-        .when(
-            may_have_surrogates(_text()) & (surrogate != ""),
-            _expected("surrogates in pairs", surrogate),
-        )
     )
+    reason = broken_text(reason, _text(), is_object, "one JSON object")
     for field in fields:
         reason = reason.when(
             _is_wrong(field), _expected(f"{field.expected} for {field.name}", _found(field))
@@ -271,6 +273,19 @@ def _reason(fields: tuple[Field, ...]) -> Column:
             found = _expected(f"{NOT_BLANK} for {field.name}", _found(field))
             reason = reason.when(_is_blank(_column_value(field)), found)
     return reason
+
+
+def broken_text(reason: Column, text: Column, is_right: Column, expected: str) -> Column:
+    """Return a reason, else why text is no JSON, or not what is right."""
+    surrogate = unpaired_surrogate(text)
+    return (
+        reason.when(~F.is_valid_utf8(text), "expected a value in UTF-8, found other bytes")
+        .when(~F.coalesce(is_right, F.lit(False)), _expected(expected, text))
+        .when(
+            may_have_surrogates(text) & (surrogate != ""),
+            _expected("surrogates in pairs", surrogate),
+        )
+    )
 
 
 def _is_blank(text: Column) -> Column:

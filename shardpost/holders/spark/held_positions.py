@@ -4,7 +4,6 @@ This is all that other features may import from the holders. Position ids are in
 model/who_holds.py, as Spark columns. Who holds and can be reached is also known without a JVM.
 """
 
-import json
 from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
@@ -26,6 +25,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import text_literal, time_literal
 from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.input_mapping import LANGUAGE, InputMapping, mapping_in
 from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
     CLIENTS,
@@ -40,6 +40,7 @@ from shardpost.holders.model.who_holds import (
     position_sort_key,
 )
 from shardpost.holders.spark.decoding import field_of, parsed
+from shardpost.holders.spark.translation import OWN, Translation
 from shardpost.spark import run_size
 from shardpost.spark.delta_files import read
 
@@ -57,8 +58,6 @@ def order_of(position: Column) -> list[Column]:
 
 # Fields of each element of `positions`.
 POSITION_FIELDS = ("position", "ticker", "amount", "exchange")
-# The field of a client's record that has its language, such as de or pt-BR.
-LANGUAGE = "Language"
 
 _HOLDING = """
 SELECT h.client AS client, c.email AS email, c.key IS NOT NULL AS has_contact
@@ -111,9 +110,15 @@ def contact_languages(spark: SparkSession, tables: Tables, snapshot: Snapshot) -
     """
     text = F.col("value").cast("string")
     language = field_of(parsed(text, f"{LANGUAGE}:STRING"), LANGUAGE)
+    events = read(
+        spark, tables, snapshot.located(CLIENT_EVENTS), version_at(snapshot, CLIENT_EVENTS)
+    ).where(F.col("kind") == RecordKind.UPSERT.value)
+    if mapping := mapping_in(snapshot.inputs, "clients"):
+        raw = events.withColumn("key", F.coalesce("raw_key", F.col("key").cast("binary")))
+        plain = Translation(raw, "clients", mapping).plain(("seq", "retry_offset", *OWN.values()))
+        events = plain.withColumn("key", F.col("key").cast("string"))
     events = (
-        read(spark, tables, snapshot.located(CLIENT_EVENTS), version_at(snapshot, CLIENT_EVENTS))
-        .where((F.col("kind") == RecordKind.UPSERT.value) & F.contains(text, F.lit(LANGUAGE)))
+        events.where(F.contains(text, F.lit(LANGUAGE)))
         .select("key", "seq", "retry_offset", language.alias("language"))
         .where(F.length("language") <= _LONGEST_LANGUAGE)
     )
@@ -172,16 +177,14 @@ def contact_of(tables: Tables, snapshot: Snapshot, client: str) -> Contact | Non
         f"SELECT value FROM client_events WHERE key = {key} AND seq = {row['seq']:d}"  # noqa: S608
         f" AND kind = {text_literal(RecordKind.UPSERT)} AND retry_offset {is_same}"
     )
-    found = filter(None, (_language_in(event["value"]) for event in opened.rows(events)))
+    mapping = mapping_in(snapshot.inputs, "clients") or InputMapping()
+    found = filter(None, (_language_in(event["value"], mapping) for event in opened.rows(events)))
     subscribed = bool(row["subscribed"])
     return Contact(row["name"], row["email"], subscribed, max(found, default=None))
 
 
-def _language_in(value: bytes | None) -> str | None:
-    try:
-        found = json.loads(value or b"{}").get(LANGUAGE)
-    except (ValueError, AttributeError, RecursionError):
-        return None
+def _language_in(value: bytes | None, mapping: InputMapping) -> str | None:
+    found = mapping.found_in(value or b"{}", mapping.sources("clients")[LANGUAGE])
     return found if isinstance(found, str) and len(found) <= _LONGEST_LANGUAGE else None
 
 

@@ -31,6 +31,7 @@ from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.corrections import COORDINATES, Corrections
 from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.table_writer import TableWriter
+from shardpost.holders.spark.translation import mapped
 from shardpost.kafka.coordinates import OffsetRange
 from shardpost.spark.delta_files import Written
 from shardpost.spark.kafka_source import positive_hash
@@ -101,7 +102,7 @@ def append_originals(
         seq = F.coalesce(KNOWN_SEQ, seq)
     numbered = raw.withColumn("seq", seq)
     passed = ("seq", *_known_snapshot(raw))
-    events = analyzed_once(decoded, numbered, source.tables.fields, passed)
+    events = decode(source, numbered, passed)
     written = _append(run, source, events)
     if has_known:
         return Appended(run.tables, written)
@@ -113,7 +114,7 @@ def _in_order(
 ) -> Appended:
     """Return rows that were just appended; those of scattered keys are numbered by time."""
     lowest = written.minimum("seq")
-    if lowest is None or lowest >= numbering.of_homes:
+    if lowest is None or (lowest >= numbering.of_homes and not numbering.shares_ids):
         is_current = lowest is None or lowest >= numbering.of_current
         return Appended(run.tables, written, in_current_partition=is_current)
     table = source.tables.history
@@ -127,7 +128,8 @@ def _in_order(
     scattered = run.spark.sql(scattered_keys(numbering, "true"), records=rows)
     scattered = scattered.persist(StorageLevel.MEMORY_AND_DISK)
     if not scattered.count():
-        return Appended(run.tables, written)
+        is_current = lowest >= numbering.of_current
+        return Appended(run.tables, written, in_current_partition=is_current)
     numbers = run.spark.sql(by_time(numbering, "true"), records=rows)
     numbers = numbers.select(*COORDINATES, F.col("seq").alias("by_time"))
     numbers = F.broadcast(numbers) if run.few else numbers
@@ -144,9 +146,19 @@ def append_corrections(
     run.plan_for_rows_of(source.tables.history)  # any of its records may be an origin
     usable, rejected = corrections.matched(run.tables.read(source.tables.history))
     passed = ("seq", *_known_snapshot(usable), *RETRY_NAMES)
-    events = decoded(usable, source.tables.fields, passed)
+    events = decode(source, usable, passed)
     written = _append(run, source, events.unionByName(rejected, allowMissingColumns=True))
     return Appended(run.tables, written)
+
+
+def decode(source: InputTopic, raw: DataFrame, passed: tuple[str, ...] = ()) -> DataFrame:
+    """Return raw records of an input as rows of its history, as `decoded` does, or `mapped`.
+
+    Whatever reads records of an input decodes them here.
+    """
+    if source.mapping is None:
+        return analyzed_once(decoded, raw, source.tables.fields, passed)
+    return analyzed_once(mapped, raw, source.name, source.mapping, passed)
 
 
 def _known_snapshot(records: DataFrame) -> tuple[str, ...]:
@@ -169,25 +181,30 @@ def _append(run: CompactionRun, source: InputTopic, events: DataFrame) -> Writte
 MODULES = ("model/fields.py", "spark/decoding.py")
 
 
-def decoder_with(former: str | None) -> str | None:
+MODULES_OF_MAPPED = ("model/input_mapping.py", "spark/translation.py")
+
+
+def decoder_with(former: str | None, inputs: str | None) -> str | None:
     """Return the id of a history that `former` made, once rows are added; None if it is of two."""
-    return former if former == decoder_id() else None
+    return former if former == decoder_id(inputs) else None
 
 
-def decoder_id() -> str:
+def decoder_id(inputs: str | None) -> str:
     """Return the id of the decoder of this process: of its modules' text, and Spark's version.
+
+    And of the mapping of inputs, as a snapshot has it, if there is one.
 
     The text is that which they had when they were imported: a run that goes on while an update is
     installed decodes as before. A change that changes no row, such as of a comment, gives another
     id too.
     """
-    return _ID
+    return _ID if inputs is None else sha256(f"{_ID_OF_MAPPED} {inputs}".encode()).hexdigest()[:16]
 
 
-def id_now() -> str:
+def id_now(modules: Sequence[str] = MODULES) -> str:
     """Return the id of the decoder that is installed now."""
     found = sha256(version("pyspark").encode())
-    for path in MODULES:
+    for path in modules:
         text = pkgutil.get_data("shardpost.holders", path)
         if text is None:
             raise FileNotFoundError(f"shardpost/holders/{path}: expected the text of a module")
@@ -195,7 +212,7 @@ def id_now() -> str:
     return found.hexdigest()[:16]
 
 
-_ID = id_now()
+_ID, _ID_OF_MAPPED = id_now(), id_now((*MODULES, *MODULES_OF_MAPPED))
 
 
 def analyzed_once(

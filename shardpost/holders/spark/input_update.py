@@ -61,7 +61,8 @@ class InputUpdate:
     """The new records of a topic, in its history, and what they changed.
 
     `read` is how many are originals. `without_effect` is how many
-    retries were decoded and changed nothing, `reconciled` how many keys were closed. `scattered`
+    retries were decoded and changed nothing, `reconciled` how many keys were closed, `skipped` how
+    many records do not meet `where` of the input's mapping. `scattered`
     are keys with records in several partitions, which added partitions do not explain.
     """
 
@@ -72,6 +73,7 @@ class InputUpdate:
     rejected: int = 0
     without_effect: int = 0
     reconciled: int = 0
+    skipped: int = 0
     scattered: NamedKeys = field(default_factory=NamedKeys)
 
     @property
@@ -105,8 +107,14 @@ def update_topic(
         originals.written.rows if originals else 0,
         sum(part.rejected for part in appended),
         _without_effect(run, source.topic, corrections, corrected, changes),
+        skipped=_skipped(appended) if source.mapping and source.mapping.where else 0,
         scattered=_scattered(run, source, originals, changes),
     )
+
+
+def _skipped(appended: Sequence[Appended]) -> int:
+    is_skipped = F.col("kind") == RecordKind.SKIPPED.value
+    return sum(rows.rows.where(is_skipped).count() for rows in appended)
 
 
 def _scattered(

@@ -37,8 +37,7 @@ from shardpost.holders.spark.compaction_run import (
     known_rows,
     totals,
 )
-from shardpost.holders.spark.decoding import decoded
-from shardpost.holders.spark.history import Appended
+from shardpost.holders.spark.history import Appended, decode
 from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.logs import step
@@ -203,8 +202,8 @@ def close_superseded(
     highest = highest_read(run.tables.read(latest), run.tables.read(history))
     ranges = run.unread.visible_of_topic(source.topic)
     records = run.records_of(ranges) if ranges else read_files(run.spark, history, ())
-    key = F.col("key").cast("string").alias("key")
-    visible = records.select(key, "partition", "offset")
+    key = [] if source.mapping else [F.col("key").cast("string").alias("key")]
+    visible = records.select(*key, "partition", "offset")
     gone = without(highest, visible, lowest).persist(StorageLevel.MEMORY_AND_DISK)
     if gone.count():
         # What came after the ends of the run, in new partitions too: asked for when all else was
@@ -212,7 +211,7 @@ def close_superseded(
         counts = topic_metadata.partition_counts(run.kafka, [source.topic])
         marks = offsets.watermarks(run.kafka, counts, committed=True)
         if newer := ranges_to_read(run.unread.ends, marks):
-            records = decoded(run.records_of(newer), source.tables.fields)
+            records = decode(source, run.records_of(newer))
             keys = records.where(F.col("kind") != RecordKind.REJECTED.value).select("key")
             gone = gone.join(keys, "key", "left_anti")
     step(f"{source.name} closing")
@@ -252,10 +251,10 @@ def highest_read(latest: DataFrame, history: DataFrame) -> DataFrame:
 def without(highest: DataFrame, visible: DataFrame, lowest: int) -> DataFrame:
     """Return the rows of `highest` that are not visible: (key, partition, offset).
 
-    `lowest` is the lowest seq of a record that can be.
+    `lowest` is the lowest seq of a record that can be; of mapped records `visible` has no key.
     """
     is_same = highest["seq"] >= F.lit(lowest).cast("bigint")
-    for name in ("key", "partition", "offset"):
+    for name in visible.columns:
         is_same &= highest[name] == visible[name]
     return highest.join(visible, is_same, "left_anti")
 

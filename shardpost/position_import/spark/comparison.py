@@ -29,6 +29,7 @@ from shardpost.delta.query import version_at
 from shardpost.delta.snapshot import LONGEST_EXCHANGE, MOST_UNKNOWN_NAMED, Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError
+from shardpost.holders.inputs import require_plain
 from shardpost.holders.model.fields import POSITION_FIELDS, RecordKind
 from shardpost.holders.model.topic_state import ranges_to_read
 from shardpost.holders.model.view_tables import POSITIONS
@@ -74,6 +75,7 @@ class Base:
 
 def find_base(installation: Installation) -> Base:
     """Return what is known now; ShardpostError if a compaction has to run, or to be waited for."""
+    require_plain(installation, "positions")
     snapshot = snapshots.newest(installation.tables)
     if snapshot is None:
         raise ShardpostError(f"there is no snapshot to compare a list with: {COMPACT}")

@@ -17,6 +17,7 @@ from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
+from shardpost.holders.inputs import mapped_now
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model import who_holds
 from shardpost.holders.model.fields import RecordKind
@@ -67,7 +68,7 @@ class Build:
     def units(self) -> Iterator[Unit]:
         """Yield all units of work, including finished ones."""
         own = self.rebuild.tables
-        sources = inputs_of(self.installation.kafka)
+        sources = inputs_of(self.installation)
         for source in sources:
             if source.tables.history.name in own:
                 yield from self.kafka.units(source) if self.kafka else self._decoding(source)
@@ -103,11 +104,11 @@ class Build:
     def _decode(self, source: InputTopic, files: list[str]) -> None:
         """Decode a part of a history again; what this very decoder has made is copied as it is."""
         history, located = source.tables.history, self.pinned.located(source.tables.history)
-        if self.pinned.decoder == decoder_id():
+        if self.pinned.decoder == decoder_id(mapped_now(self.installation)):
             self.tables.copy(history, located, files)
         else:
             there = paths(self.installation.tables, located, files)
-            again = decoded_again(read_files(self.tables.spark, history, there), source.tables)
+            again = decoded_again(read_files(self.tables.spark, history, there), source)
             self.tables.append(history, again, coalesce=False)
 
     def _keep_rejected(self, source: InputTopic) -> None:
@@ -121,7 +122,7 @@ class Build:
         sql = f"SELECT 1 FROM {history.name} h WHERE NOT ({_OF_TOPIC}) LIMIT 1"  # noqa: S608 - ours
         at = {self.tables.located(history): self.tables.versions[history.name]}
         was_recreated = self.pinned.generations.get(source.name, 0) > 0
-        if was_recreated or rows(self.installation.tables, sql, at):
+        if source.mapping or was_recreated or rows(self.installation.tables, sql, at):
             newest = self.tables.spark.sql(newest_of_keys(), records=newest.drop("is_open"))
         newest = newest.select(*source.tables.latest.names)
         self.tables.write_first(source.tables.latest, newest, coalesce=False)
@@ -161,8 +162,11 @@ def _build(
     before = rebuild.progress
     if {*HISTORIES} <= {*own}:
         # Its histories are from now on made by this decoder; maybe not all by one.
-        is_one = not before.units or rebuild.candidate.decoder == decoder_id()
-        candidate = replace(rebuild.candidate, decoder=decoder_id() if is_one else None)
+        inputs = mapped_now(installation)
+        own_id = decoder_id(inputs)
+        is_one = not before.units or rebuild.candidate.decoder == own_id
+        decoder = own_id if is_one else None
+        candidate = replace(rebuild.candidate, decoder=decoder, inputs=inputs)
         rebuild = replace(rebuild, candidate=candidate)
     began = time.monotonic()
     for done_units, unit in enumerate(units, 1):

@@ -23,15 +23,15 @@ from shardpost.holders.inputs import input_topics
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import lowest_of
 from shardpost.holders.model.topic_state import Unread
-from shardpost.holders.model.view_tables import RETRY_NAMES, InputTables
+from shardpost.holders.model.view_tables import RETRY_NAMES
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, ReadRecords
 from shardpost.holders.spark.corrections import read_corrections
-from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.history import (
     KNOWN_SEQ,
     KNOWN_SNAPSHOT,
     append_corrections,
     append_originals,
+    decode,
 )
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.kafka import offsets, topic_metadata
@@ -84,18 +84,18 @@ _ORDER = ("seq", "snapshot", *RETRY_NAMES)
 _AS_THEY_ARE = ("partition", "offset", "timestamp", "value", *_ORDER)
 
 
-def decoded_again(rows: DataFrame, tables: InputTables) -> DataFrame:
+def decoded_again(rows: DataFrame, source: InputTopic) -> DataFrame:
     """Return rows of a history, decoded by the current decoder of its input.
 
     Place and order stay as they are, and so do rows that no decoding has made: those that closed a
     key, retries of an unknown origin, and records whose contact was erased.
     """
-    made = [name for name in tables.history.names if name not in _AS_THEY_ARE]
+    history = source.tables.history
+    made = [name for name in history.names if name not in _AS_THEY_ARE]
     former = F.struct(*made).alias(_KEPT)
     key = F.coalesce("raw_key", F.col("key").cast("binary")).alias("key")
-    again = decoded(
-        rows.select(key, "headers", *_AS_THEY_ARE, former), tables.fields, (*_ORDER, _KEPT)
-    )
+    raw = rows.select(key, "headers", *_AS_THEY_ARE, former)
+    again = decode(source, raw, (*_ORDER, _KEPT))
     kind = F.col(f"{_KEPT}.kind")
     is_rejected = kind == RecordKind.REJECTED.value
     without_origin = is_rejected & F.col("retry_offset").isNotNull() & F.col("seq").isNull()
@@ -106,7 +106,7 @@ def decoded_again(rows: DataFrame, tables: InputTables) -> DataFrame:
             F.when(kept, F.col(f"{_KEPT}.{name}")).otherwise(F.col(name)).alias(name)
             if name in made
             else F.col(name)
-            for name in tables.history.names
+            for name in history.names
         )
     )
 

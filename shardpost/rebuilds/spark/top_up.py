@@ -21,14 +21,14 @@ from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import compared
 from shardpost.holders.model.view_tables import VIEW
-from shardpost.holders.spark.compaction_run import FewRows, totals
+from shardpost.holders.plausibility import require_inputs
+from shardpost.holders.spark.compaction_run import FewRows, inputs_of, totals
 from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import decoder_with
 from shardpost.holders.spark.input_update import rejected_of
 from shardpost.holders.spark.table_writer import LAYERED, HoldersRun, TableWriter, fold_layers
 from shardpost.holders.table_commits import restore_table
 from shardpost.installation import Installation
-from shardpost.kafka.kafka import Kafka
 from shardpost.logs import step
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.rebuilds.spark.histories import decoded_again
@@ -72,6 +72,8 @@ def top_up(
 
     `view` is how they are committed; what is written is committed by whoever stores the result.
     """
+    if t.REJECTED_RECORDS.name in own:
+        require_inputs(installation, view)
     log.info("tables not in use: brought from snapshot %d to %d", view.number, at.number)
     spark = driver.start_session(REBUILD_TABLES.name)
     tables = standby_writer(spark, installation.tables, view, at, own)
@@ -83,7 +85,7 @@ def top_up(
         records += sum(files.values())
     driver.plan_for(spark, records)
     run = HoldersRun(tables, view, view.country, at.shards, is_few(records))
-    rejected = _append_histories(run, installation.kafka, view, new, own)
+    rejected = _append_histories(run, installation, view, new, own)
     counts = at.counts
     if t.SHARE_HOLDERS.name in own:
         counts = update_holders(run, *_changed_positions(run, view))
@@ -101,13 +103,14 @@ def top_up(
         set_country=view.set_country,
         history_from=at.history_from if rejected is None else view.history_from,
         rebuilt_in=view.rebuilt_in,
-        decoder=at.decoder if rejected is None else decoder_with(view.decoder),
+        inputs=at.inputs if rejected is None else view.inputs,
+        decoder=at.decoder if rejected is None else decoder_with(view.decoder, view.inputs),
     )
 
 
 def _append_histories(
     run: HoldersRun,
-    kafka: Kafka,
+    installation: Installation,
     last: Snapshot,
     files: dict[Table, list[str]],
     own: Collection[str],
@@ -116,15 +119,16 @@ def _append_histories(
     if t.REJECTED_RECORDS.name not in own:
         return None
     rejected = 0
-    for name, source in t.INPUTS.items():
-        if not files[source.history]:
+    for source in inputs_of(installation):
+        history = source.tables.history
+        if not files[history]:
             continue
-        step(f"top-up {source.history.name}")
-        rows = delta_files.read_files(run.spark, source.history, files[source.history])
+        step(f"top-up {history.name}")
+        rows = delta_files.read_files(run.spark, history, files[history])
         new = decoded_again(rows.where(F.col("snapshot") > last.number), source)
-        written = run.tables.append(source.history, new, coalesce=run.few)
+        written = run.tables.append(history, new, coalesce=run.few)
         if written.non_null("reason"):
-            rejected_rows = rejected_of(run.tables.rows_of(written), kafka.topic(name))
+            rejected_rows = rejected_of(run.tables.rows_of(written), source.topic)
             rejected += run.tables.append(t.REJECTED_RECORDS, rejected_rows).rows
     return rejected
 

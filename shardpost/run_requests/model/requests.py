@@ -63,7 +63,7 @@ def escaped(key: str) -> str:
 
 # {DAG of ours: its params, if any}, known without Airflow; tests/dags/test_policy.py compares them.
 DAG_PARAMS = {
-    "compact_positions": "country_changed accept_drop follow",
+    "compact_positions": "country_changed accept_drop inputs_changed follow",
     "dispatch_run_requests": "",
     "import_positions": "source table query apply max_closed import_id up_to why",
     "maintain_tables": "dry_run",

@@ -1,0 +1,411 @@
+"""Records of a mapped input (model/input_mapping.py) as rows of its history.
+
+Each is translated into a plain record, which decoding.py judges: the key is the id as text, the
+value a JSON object with our names, its numbers as they were written. Values of all formats are
+variants here. A path keeps the type that it has there; in an expression, a name is its text.
+
+An expression is evaluated behind a lambda, where Spark shares no part of it with another one: its
+error rejects the record, and does no more.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property, partial, reduce
+from typing import Any, cast
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.classic.column import Column as ClassicColumn
+
+from shardpost.errors import UsageError
+from shardpost.holders.model.fields import FieldType, RecordKind
+from shardpost.holders.model.input_mapping import FIELDS, InputMapping, Names, Part, path_of
+from shardpost.holders.spark.decoding import (
+    INEXACT_TYPES,
+    broken_text,
+    closes_the_array,
+    decoded,
+    field_of,
+    is_one_object,
+    parsed,
+    parsed_any,
+    with_numbers_quoted,
+)
+from shardpost.values.topic_names import TopicName
+
+# A record's own key, value and headers.
+OWN = {one: f"own_{one}" for one in ("key", "value", "headers")}
+_MADE = (*OWN.values(), "problem", "is_skipped")
+
+
+def mapped(
+    raw: DataFrame, name: TopicName, mapping: InputMapping, passed: tuple[str, ...]
+) -> DataFrame:
+    """Return raw records as `decoded` does, each with the value and the key as they came.
+
+    What a registry decoded is in the columns of registered.py. UsageError for an expression that
+    cannot be.
+    """
+    plain = Translation(raw, name, mapping).plain((*passed, *OWN.values()))
+    rows = decoded(plain, FIELDS[name], (*passed, *_MADE))
+    reason: Column = F.col("reason")
+    for field, source in mapping.fields.items():  # say where it was looked for
+        is_of_it = F.contains(reason, F.lit(f" for {field}, found "))
+        reason = F.when(is_of_it, F.concat(reason, F.lit(f" ({source})"))).otherwise(reason)
+    reason = F.coalesce("problem", reason)
+    is_rejected = reason.isNotNull()
+    is_other = ~F.col("key").cast("binary").eqNullSafe(F.col("own_key"))
+    skipped = F.when(F.col("is_skipped"), RecordKind.SKIPPED.value)
+    own = {
+        "value": F.col("own_value"),
+        "kind": F.when(is_rejected, RecordKind.REJECTED.value).otherwise(
+            F.coalesce(skipped, F.col("kind"))
+        ),
+        "reason": reason,
+        "raw_key": F.when(is_rejected | is_other, F.col("own_key")),
+        "headers": F.when(is_rejected, F.col("own_headers")),
+    }
+    names = [one for one in rows.columns if one not in _MADE]
+    return rows.select(*(own.get(one, F.col(one)).alias(one) for one in names))
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An expression of Spark SQL, and where the file has it."""
+
+    spark: SparkSession
+    place: str
+    text: str
+
+    def refused(self, why: str) -> UsageError:
+        """Return the error that it is not what is expected."""
+        return UsageError(f"SHARDPOST_INPUTS: {self.place}: {why}")
+
+    @cached_property
+    def names(self) -> list[tuple[int, int, Names]]:
+        """The paths in it, in order, each with where it begins and where the rest does."""
+        parser = self.spark._jsparkSession.sessionState().sqlParser()
+        try:
+            nodes = [(parser.parseExpression(self.text), frozenset[str]())]
+        except ParseException as error:
+            raise self.refused(f"expected an expression: {_said(error)}") from None
+        found = []
+        while nodes:
+            node, bound = nodes.pop()
+            kind, children = node.getClass().getSimpleName(), _listed(node.children())
+            if kind == "LambdaFunction":
+                arguments = _listed(node.arguments())
+                bound |= {_listed(one.nameParts())[0].lower() for one in arguments}
+                children = [node.function()]
+            elif kind in {"UnresolvedAttribute", "UnresolvedNamedLambdaVariable"}:
+                names, at = tuple(_listed(node.nameParts())), node.origin()
+                if names[0].lower() not in bound:
+                    begins, ends = at.startIndex().get(), at.stopIndex().get() + 1
+                    # The parser leaves the backticks around it out.
+                    begins -= self.text[begins - 1 : begins] == "`"
+                    found.append((begins, ends + (self.text[ends : ends + 1] == "`"), names))
+            nodes += [(child, bound) for child in children]
+        return sorted(found)
+
+    def result(self, paths: list[Names], *types: type[T.DataType]) -> tuple[Column, T.DataType]:
+        """Return its result as a struct of `x`, null where it fails, and the type of `x`.
+
+        The column `scope` has the texts of the paths, v0, v1, …; UsageError for another type.
+        """
+        text = self.text
+        for begins, ends, names in reversed(self.names):
+            text = f"{text[:begins]}own_row.v{paths.index(names)}{text[ends:]}"
+        # On lines of its own: it may end in a comment.
+        text = f"transform(array(scope), own_row -> named_struct('x', (\n{text}\n)))"
+        column, jvm = F.get(F.expr(text), F.lit(0)), cast(Any, self.spark.sparkContext._jvm)
+        texts = ", ".join(f"v{n}: STRING" for n in range(len(paths))) or "none: STRING"
+        nothing = self.spark.createDataFrame([], f"scope STRUCT<{texts}>")
+        try:
+            alone = nothing.select(column.getField("x").alias("x"))
+        except AnalysisException as error:
+            raise self.refused(_said(error)) from None
+        plan, catalyst = alone._jdf.queryExecution().analyzed(), jvm.org.apache.spark.sql.catalyst
+        varies = plan.containsPattern(catalyst.trees.TreePattern.CURRENT_LIKE())
+        if varies or not plan.deterministic():
+            raise self.refused("expected what follows from one record: no now(), no rand()")
+        type_ = alone.schema["x"].dataType
+        if not isinstance(type_, (*types, T.NullType)):
+            wanted = " or ".join(kind.__name__.removesuffix("Type").lower() for kind in types)
+            raise self.refused(f"expected {wanted}, found {type_.simpleString()}: cast it")
+        utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
+        tried = catalyst.expressions.TryEval(utils.expression(column._jc))
+        return ClassicColumn(utils.column(tried)), type_
+
+
+def _said(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _listed(seq: Any) -> list[Any]:
+    return [seq.apply(n) for n in range(seq.size())]
+
+
+# What an expression for a field may give. No double: Spark makes one where digits would be lost.
+_TYPES: dict[FieldType, tuple[type[T.DataType], ...]] = {
+    FieldType.TEXT: (T.StringType,),
+    FieldType.NUMBER: (T.DecimalType, T.IntegralType, T.StringType),
+    FieldType.FLAG: (T.BooleanType, T.StringType),
+}
+# A text that an expression gives is a number of JSON (RFC 8259, 6), or a flag, if it looks so.
+_BARE = {
+    FieldType.TEXT: "(?!)",
+    FieldType.NUMBER: r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$",
+    FieldType.FLAG: "^(true|false)$",
+}
+# Maybe a number that is no whole one of 18 digits at most: those are the same when written again.
+_INEXACT = r"[0-9]([.eE][-+0-9]|[0-9]{18})"
+_EXPECTED = {
+    "none": "one JSON object",
+    "connect": "one JSON object with schema and payload",
+    "debezium": "one JSON object with before, after and op: c, r, u or d",
+}
+
+
+_PARTS = ("payload", "op", "before", "after")  # of envelopes
+
+
+def _at(variant: Column, names: Iterable[str]) -> Column:
+    """Return what a variant has at a path, as a variant; null where it has nothing there."""
+    quoted = "".join(f"['{name}']" if '"' in name else f'["{name}"]' for name in names)
+    return F.variant_get(variant, f"${quoted}", "variant") if quoted else variant
+
+
+def _text(variant: Column) -> Column:
+    return F.variant_get(variant, "$", "string")
+
+
+def _is_object(variant: Column) -> Column:
+    return F.startswith(F.schema_of_variant(variant), F.lit("OBJECT<"))
+
+
+def _key_text(variant: Column) -> Column:
+    """Return the text of a key: of an object with one field of that, else all as JSON, by name."""
+    texts = F.try_variant_get(variant, "$", "map<string,string>")
+    one = F.when(F.size(texts) == 1, F.get(F.map_values(texts), F.lit(0)))
+    several = F.when(F.size(texts) > 1, F.to_json(texts))
+    return F.when(texts.isNotNull(), F.coalesce(one, several)).otherwise(_text(variant))
+
+
+@dataclass(frozen=True)
+class Translation:
+    """How the raw records of an input become plain ones."""
+
+    raw: DataFrame
+    name: TopicName
+    mapping: InputMapping
+
+    @cached_property
+    def expressions(self) -> dict[str, Expression]:
+        """What is no path, by our field, `key` or `where`; and `where`, whatever it is."""
+        fields = {one: text for one, text in self._sources.items() if not self._path(text)}
+        others = {} if path_of(self.mapping.key) else {"key": self.mapping.key}
+        others |= {"where": self.mapping.where} if self.mapping.where else {}
+        return {
+            one: Expression(self.raw.sparkSession, f"{self.name}.{prefix}{one}", text)
+            for prefix, some in (("fields.", fields), ("", others))
+            for one, text in some.items()
+        }
+
+    @property
+    def _sources(self) -> dict[str, str]:
+        return self.mapping.sources(self.name)
+
+    def _path(self, text: str) -> Names:
+        """Return the path of the value that a source is; none if it is another expression."""
+        part, names = self.mapping.located(path_of(text) or ("key",))
+        return names if part == "value" else ()
+
+    def plain(self, passed: tuple[str, ...]) -> DataFrame:
+        """Return plain records, as `decoded` takes them, with more columns, and _MADE."""
+        kept = ("partition", "offset", "timestamp", *passed)
+        rows = self.raw.withColumnsRenamed(OWN)
+        # What a registry's formats are decoded to, by registered.py.
+        given = [f"{part}_{one}" for part in ("key", "value") for one in ("struct", "problem")]
+        given = [one for one in given if one in self.raw.columns]
+        rows = rows.select(*kept, *given, *self._found("value"), *self._found("key"))
+        rows = rows.select(*kept, *self._row(), *self._id())
+        paths = sorted({path for one in self.expressions.values() for _, _, path in one.names})
+        self._require_known(paths)
+        texts = [self._named(path).alias(f"v{n}") for n, path in enumerate(paths)]
+        rows = rows.select("*", F.struct(*texts or [F.lit("").alias("none")]).alias("scope"))
+        made = {one: it.result(paths, *self._types(one)) for one, it in self.expressions.items()}
+        rows = rows.withColumns({f"made_{one}": column for one, (column, _) in made.items()})
+        has_row = F.col("row").isNotNull() & F.col("value_problem").isNull() & ~F.col("is_delete")
+        is_met, wrong = has_row, [F.col("value_problem"), F.col("key_problem")]
+        if where := self.mapping.where:
+            is_met &= F.col("made_where.x")
+            none = f"expected true or false for where, found nothing ({where})"
+            wrong += [self._error("where", has_row), F.when(has_row & is_met.isNull(), none)]
+        fields = []
+        for field, source in self._sources.items():
+            if names := self._path(source):
+                json = self._json(names)
+            else:
+                json = _as_json(F.col(f"made_{field}.x"), made[field][1], self._type(field))
+                wrong.append(self._error(field, is_met))
+            fields.append(F.concat(F.lit(f'"{field}":'), json))
+        has_key = F.col("own_key").isNotNull()
+        if path := path_of(self.mapping.key):
+            key = self._named(path)
+        else:
+            key = F.col("made_key.x").cast("string")
+            wrong.append(self._error("key", has_key))
+        no_key = f"expected a key, found nothing ({self.mapping.key})"
+        wrong.append(F.when(has_key & key.isNull(), no_key))
+        problem = F.coalesce(*wrong)
+        value = F.concat(F.lit("{"), F.concat_ws(",", *fields), F.lit("}")).cast("binary")
+        return rows.select(
+            *kept,
+            key.cast("binary").alias("key"),
+            F.when(is_met & problem.isNull(), value).alias("value"),
+            F.col("own_headers").alias("headers"),
+            problem.alias("problem"),
+            (has_row & ~is_met & problem.isNull()).alias("is_skipped"),
+        )
+
+    def _error(self, one: str, counts: Column) -> Column:
+        why = f"expected a value for {one}, found an error ({self.expressions[one].text})"
+        return F.when(counts & F.col(f"made_{one}").isNull(), why)
+
+    def _type(self, field: str) -> FieldType:
+        types = {one.name: one.type for one in FIELDS[self.name]}
+        return types.get(field, FieldType.TEXT)
+
+    def _types(self, one: str) -> tuple[type[T.DataType], ...]:
+        if one == "where":
+            return (T.BooleanType,)
+        return _TYPES[FieldType.NUMBER if one == "key" else self._type(one)]
+
+    def _is_json(self, part: Part) -> bool:
+        return self.mapping.format_of(part) in {"json", "json-schema"}
+
+    def _written(self, part: Part) -> Column:
+        """Return the text of JSON, or of a key that is no more."""
+        is_own = self.mapping.format_of(part) in {"json", "text"}
+        return F.col(f"own_{part}" if is_own else f"{part}_struct").cast("string")
+
+    def _found(self, part: Part) -> list[Column]:
+        """Return a part as a variant; JSON is parsed, once, and its numbers again as texts."""
+        text, name = self._written(part), f"found_{part}"
+        if self.mapping.format_of(part) == "text":
+            return [text.alias(name)]
+        if not self._is_json(part):
+            column = F.col(f"{part}_struct")
+            is_struct = isinstance(self.raw.schema[f"{part}_struct"].dataType, T.StructType)
+            return [
+                (F.to_variant_object(column) if is_struct else column.cast("variant")).alias(name)
+            ]
+        words = with_numbers_quoted(text)
+        if part == "key":
+            return [parsed_any(words).alias(name)]
+        parse: Callable[[Column], Column] = parsed_any
+        if self.mapping.envelope != "none":
+            parse = partial(parsed, fields=", ".join(f"{one}: VARIANT" for one in _PARTS))
+        known = F.when(F.rlike(text, F.lit(_INEXACT)), parse(words))
+        return [parse(text).alias(name), known.alias("found_words")]
+
+    def _of(self, found: Column, name: str) -> Column:
+        """Return a part of Debezium's envelope, which may be in Connect's."""
+        if not self._is_json("value"):
+            return _at(found, [name])
+        return F.coalesce(field_of(found, name), _at(field_of(found, "payload"), [name]))
+
+    def _row_in(self, found: Column) -> Column:
+        """Return the row of a value, of a delete the one before."""
+        match self.mapping.envelope:
+            case "none":
+                return F.get(found.getField("v"), F.lit(0)) if self._is_json("value") else found
+            case "connect":
+                return field_of(found, "payload")
+            case "debezium":
+                is_delete = _text(self._of(found, "op")) == "d"
+                before, after = (self._of(found, one) for one in ("before", "after"))
+                return F.when(is_delete, before).otherwise(after)
+
+    def _row(self) -> list[Column]:
+        """Return the row; `words`, the same with numbers as they were written; and the rest."""
+        found, is_json, is_known = F.col("found_value"), self._is_json("value"), F.lit(True)
+        row, is_delete, words = self._row_in(found), F.lit(False), F.lit(None).cast("variant")
+        if self.mapping.envelope == "connect":
+            is_delete = F.coalesce(F.is_variant_null(row), F.lit(False))
+        elif self.mapping.envelope == "debezium":
+            op = _text(self._of(found, "op"))
+            is_delete, is_known = F.coalesce(op == "d", F.lit(False)), op.isin("c", "r", "u", "d")
+        is_right = is_delete | (is_known & _is_object(row))
+        text = self._written("value") if is_json else F.to_json(found)
+        if is_json:
+            words = self._row_in(F.col("found_words"))
+            is_right &= is_one_object(found) & ~closes_the_array(text)
+        problem = broken_text(
+            F.when(text.isNull(), None), text, is_right, _EXPECTED[self.mapping.envelope]
+        )
+        made = {"row": row, "words": words, "is_delete": is_delete}
+        made["value_problem"] = self._problem("value", problem)
+        return [column.alias(name) for name, column in made.items()]
+
+    def _id(self) -> list[Column]:
+        """Return what a key is, and why it is nothing."""
+        found, text = F.col("found_key"), self._written("key")
+        problem = F.when(~F.is_valid_utf8(text), "expected a key in UTF-8, found other bytes")
+        if self._is_json("key"):
+            is_one = is_one_object(found) & ~closes_the_array(text)
+            problem = broken_text(F.when(text.isNull(), None), text, is_one, "a key in JSON")
+            found = F.get(found.getField("v"), F.lit(0))
+            if self.mapping.envelope != "none":
+                names = F.array_join(F.array_sort(F.json_object_keys(text)), ",")
+                found = F.when(names == "payload,schema", _at(found, ["payload"])).otherwise(found)
+        return [found.alias("own_id"), self._problem("key", problem).alias("key_problem")]
+
+    def _problem(self, part: Part, own: Column) -> Column:
+        has_other = f"{part}_problem" in self.raw.columns
+        return F.coalesce(F.col(f"{part}_problem"), own) if has_other else own
+
+    def _named(self, path: Names) -> Column:
+        """Return the text of what a path in an expression names."""
+        part, names = self.mapping.located(path)
+        if part == "key" and self.mapping.format_of("key") == "text":
+            return F.col("own_id")
+        if part == "key":
+            return _key_text(_at(F.col("own_id"), names))
+        own, words = (_text(_at(F.col(one), names)) for one in ("row", "words"))
+        # In an object or an array numbers would be texts.
+        is_nested = own.startswith("{") | own.startswith("[")
+        return F.when(words.isNotNull() & ~is_nested, words).otherwise(own)
+
+    def _json(self, names: Names) -> Column:
+        """Return the JSON of what a path of the value names, of its own type."""
+        own, words = (_at(F.col(one), names) for one in ("row", "words"))
+        type_ = F.schema_of_variant(own)
+        is_inexact = F.startswith(type_, F.lit("DECIMAL(")) | type_.isin(*INEXACT_TYPES)
+        as_written = F.when(words.isNotNull() & is_inexact, _text(words))
+        return F.coalesce(as_written, F.to_json(own))
+
+    def _require_known(self, paths: Iterable[Names]) -> None:
+        """Refuse what the file names and a registry's schema has not."""
+        named = filter(None, map(path_of, self.mapping.fields.values()))
+        for path in sorted({*paths, *named}):
+            part, names = self.mapping.located(path)
+            if not self._is_json(part) and self.mapping.format_of(part) != "text":
+                row = ("after",) if (part, self.mapping.envelope) == ("value", "debezium") else ()
+                column = reduce(Column.getField, (*row, *names), F.col(f"{part}_struct"))
+                try:
+                    self.raw.select(column)
+                except AnalysisException as error:
+                    text = f"{self.name}: {'.'.join(path)}: {_said(error)}"
+                    raise UsageError(f"SHARDPOST_INPUTS: {text}") from None
+
+
+def _as_json(column: Column, type_: T.DataType, kind: FieldType) -> Column:
+    """Return what an expression gave as JSON."""
+    text = column.cast("string")
+    in_array = F.to_json(F.array(text))
+    quoted = F.substring(in_array, F.lit(2), F.length(in_array) - 2)
+    is_bare = F.rlike(text, F.lit(_BARE[kind])) if isinstance(type_, T.StringType) else F.lit(True)
+    return F.when(is_bare, text).otherwise(F.when(text.isNotNull(), quoted))
