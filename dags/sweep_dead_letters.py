@@ -7,8 +7,8 @@ twice and loses nothing.
 
 1. `sweep` appends each step of each letter to the table `dead_letters`. Its result (XCom) counts
    letters: retried, parked (by origin and error), dropped (reported again after they were retried
-   or parked), left waiting, **held** (more with one error are due than `SHARDPOST_RETRY_FLOOD`),
-   and taken in from topics of other frameworks.
+   or parked), left waiting, held (too large to be parked), and taken in from topics of other
+   frameworks.
 2. `report` alerts about parked and held letters, and foreign letters that were deleted unread. The
    run still succeeds: to repeat it would change nothing.
 
@@ -41,7 +41,7 @@ from shardpost.values.schedules import longest_wait
 @task_errors()
 def report(result: dict[str, Any]) -> None:
     """Log and alert what needs a person."""
-    lines = for_a_person(result, with_floods=False)
+    lines = for_a_person(result)
     if not lines:
         raise AirflowSkipException("nothing needs a person")
     alert_of_attention(get_current_context(), lines)

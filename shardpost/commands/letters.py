@@ -164,9 +164,8 @@ COUNTS = ("retried", "parked", "dropped", "waiting", "held", "taken_in")
 def sweep_command() -> int:
     """Run one sweep: retry dead letters whose backoff is over, park those that cannot be retried.
 
-    Exit code 3 if a person has to act: letters were parked; or held, since too many have one error
-    (SHARDPOST_RETRY_FLOOD) or they are too large to be parked; or letters of other frameworks were
-    deleted unread, or could not be read.
+    Exit code 3 if a person has to act: letters were parked; or held, since they are too large to be
+    parked; or letters of other frameworks were deleted unread, or could not be read.
     """
     from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, for_a_person
     from shardpost.spark.submit import submit

@@ -111,7 +111,7 @@ def take_in(installation: Installation, routes: Routes, now: datetime) -> Intake
     foreign = run.known.foreign
     if not foreign:
         return run.intake
-    with naming(lambda: as_json(Counter(), Counter(), (), run.intake)):
+    with naming(lambda: as_json(Counter(), Counter(), run.intake)):
         leaders = partition_leaders(installation.kafka, foreign)
         for topic in sorted(foreign):
             if topic not in leaders:

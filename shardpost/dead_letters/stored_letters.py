@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.model.letter_format import Letter, Malformed, parse_record
-from shardpost.dead_letters.model.retry_policy import Outcome, SelectedLetter, decide, fingerprint
+from shardpost.dead_letters.model.retry_policy import Outcome, SelectedLetter, decide
 from shardpost.dead_letters.model.transition_records import resolved_attempt, resolved_offset
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
@@ -33,10 +33,10 @@ MAX_KEY_BYTES = 32
 
 # `offset` is the live letter's, or NONE; `due` is when it is retried, in microseconds since 1970,
 # null if it is to be parked. `origin_key` is a hash of its original key, `origin_offset` its place
-# in that key's order. `fingerprint` is that of its error if floods are held.
+# in that key's order.
 _LETTERS = """letters (
     key BLOB PRIMARY KEY, offset INTEGER, attempt INTEGER, resolved_attempt INTEGER,
-    standing INTEGER, due INTEGER, origin_offset INTEGER, origin_key INTEGER, fingerprint TEXT
+    standing INTEGER, due INTEGER, origin_offset INTEGER, origin_key INTEGER
 ) WITHOUT ROWID"""
 # Malformed letters are not grouped by key: each is removed by its own tombstone, or by a
 # hand-written one, which covers all before it.
@@ -49,8 +49,6 @@ _LIVE = """
 SELECT *, CASE
   WHEN standing = 2 THEN :DROP
   WHEN due IS NULL THEN :PARK
-  WHEN due <= :now AND fingerprint IS NOT NULL AND fingerprint IN temp.held
-    THEN iif(standing = 1, :RESTORE, :HOLD)
   WHEN due <= :now THEN :RETRY
   ELSE iif(standing = 1, :RESTORE, :WAIT)
 END AS outcome FROM letters WHERE offset >= 0"""
@@ -60,9 +58,6 @@ SELECT outcome, sum(letters) FROM (
   SELECT outcome, count(*) AS letters FROM ({_LIVE}) GROUP BY outcome
   UNION ALL SELECT :PARK, count(*) FROM malformed
 ) GROUP BY outcome HAVING sum(letters) > 0"""  # noqa: S608 - constants
-_DUE = f"""
-SELECT fingerprint, count(*) FROM ({_LIVE}) WHERE outcome IN (:RETRY, :HOLD)
-GROUP BY fingerprint"""  # noqa: S608 - constants
 # With the offset up to which to read before a letter is sent: that of the last letter of its
 # original key that precedes it in the order of the origin.
 _SELECT = f"""
@@ -70,7 +65,7 @@ CREATE TEMP TABLE selected AS
 WITH going AS (
   SELECT key, offset, outcome, iif(outcome = :DROP, resolved_attempt, NULL) AS resolved_attempt,
     origin_offset, iif(outcome IN (:RETRY, :PARK), origin_key, NULL) AS origin_key
-  FROM ({_LIVE}) WHERE outcome NOT IN (:WAIT, :HOLD)
+  FROM ({_LIVE}) WHERE outcome != :WAIT
   UNION ALL SELECT key, offset, :PARK, NULL, NULL, NULL FROM malformed
 )
 SELECT key, offset, outcome, offset AS release_offset, resolved_attempt, origin_offset
@@ -99,12 +94,11 @@ class Standing(IntEnum):
 
 
 class Facts(NamedTuple):
-    """A letter that may be sent: its due time, its place in the origin, its error."""
+    """A letter that may be sent: its due time, its place in the origin."""
 
     due: int | None = None
     origin_offset: int | None = None
     origin_key: int | None = None
-    fingerprint: str | None = None
 
 
 NO_FACTS = Facts()
@@ -157,21 +151,13 @@ def projections_of(
 ) -> Projections:
     """Return the projections of the store's partitions, with the rules of the settings."""
     own, rules = installation, installation.settings.retry_rules
-    is_guarded = own.settings.retry_flood is not None
     made_by = (rules.default, sorted(rules.of_origin.items()), sorted(rules.fatal))
-    form = Form(
-        "letters",
-        TABLES,
-        partial(fold, rules, is_guarded),
-        repr((*made_by, rules.common_topic, is_guarded)),
-    )
+    form = Form("letters", TABLES, partial(fold, rules), repr((*made_by, rules.common_topic)))
     return Projections(own.kafka, own.files, form, partitions, committed=committed)
 
 
-def fold(
-    rules: RetryRules, is_guarded: bool, database: Connection, records: Sequence[Record]
-) -> None:
-    """Fold records into the tables; where floods are held (guarded), with the errors of letters."""
+def fold(rules: RetryRules, database: Connection, records: Sequence[Record]) -> None:
+    """Fold records into the tables."""
     keys = {_stored_key(record) for record in records}
     rows = database.execute(_OF_KEYS.format(", ".join("?" * len(keys))), [*keys])
     folds = {
@@ -197,12 +183,12 @@ def fold(
             database.execute("INSERT INTO malformed VALUES (?, ?)", (offset, key))
             of_key.add_of_malformed()
         else:
-            of_key.add_letter(offset, letter.attempt, _facts(letter, rules, is_guarded=is_guarded))
+            of_key.add_letter(offset, letter.attempt, _facts(letter, rules))
     changed = (
         (key, one.offset, one.attempt, one.resolved_attempt, one.standing, *one.facts)
         for key, one in folds.items()
     )
-    database.executemany("REPLACE INTO letters VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", changed)
+    database.executemany("REPLACE INTO letters VALUES (?, ?, ?, ?, ?, ?, ?, ?)", changed)
     database.execute("DELETE FROM newest")
     database.execute("INSERT INTO newest VALUES (?)", (records[-1].is_append_time,))
 
@@ -212,13 +198,12 @@ def _stored_key(record: Record) -> bytes:
     return key if len(key) <= MAX_KEY_BYTES else blake2b(key, digest_size=MAX_KEY_BYTES).digest()
 
 
-def _facts(letter: Letter, rules: RetryRules, *, is_guarded: bool) -> Facts:
-    due = decide(letter, rules).due
-    error = fingerprint(letter.error) if is_guarded and due is not None else None
+def _facts(letter: Letter, rules: RetryRules) -> Facts:
+    due = _microseconds(decide(letter, rules).due)
     if letter.origin_key is None:
-        return Facts(_microseconds(due), fingerprint=error)
+        return Facts(due)
     origin = _hashed((letter.origin_topic, letter.origin_partition, letter.origin_key))
-    return Facts(_microseconds(due), letter.origin_offset, origin, error)
+    return Facts(due, letter.origin_offset, origin)
 
 
 def _hashed(origin: tuple[str, int, bytes]) -> int:
@@ -231,15 +216,11 @@ def _microseconds(at: datetime | None) -> int | None:
 
 
 class LettersNow:
-    """The letters of a partition as of a time; those with errors in `held` are held."""
+    """The letters of a partition as of a time."""
 
-    def __init__(
-        self, database: Connection, now: datetime, held: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, database: Connection, now: datetime) -> None:
         self._database = database
         self._given = {**_OUTCOMES, "now": _microseconds(now)}
-        database.execute("CREATE TEMP TABLE held (fingerprint TEXT PRIMARY KEY)")
-        database.executemany("INSERT INTO held VALUES (?)", ((error,) for error in held))
 
     @property
     def is_append_time(self) -> bool:
@@ -251,10 +232,6 @@ class LettersNow:
         """Return the number of letters for each outcome."""
         rows = self._database.execute(_COUNTS, self._given)
         return Counter({Outcome(outcome): count for outcome, count in rows})
-
-    def due_by_fingerprint(self) -> Counter[str]:
-        """Return the number of due letters for each fingerprint."""
-        return Counter(dict(self._database.execute(_DUE, self._given)))
 
     def select(self) -> int:
         """Select the letters to move, and return their number; others may write afterwards.

@@ -16,7 +16,7 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
 from itertools import chain, starmap
@@ -28,7 +28,7 @@ from shardpost import logs
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.foreign_intake import naming, take_in
 from shardpost.dead_letters.letter_topics import current_progress, routes_of, writer_of
-from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome, SelectedLetter
+from shardpost.dead_letters.model.retry_policy import Outcome, SelectedLetter
 from shardpost.dead_letters.model.transition_records import Routes, is_of_misplaced, outcome_records
 from shardpost.dead_letters.stored_letters import (
     LettersNow,
@@ -97,12 +97,11 @@ def _stored(disk: Connection, offset: int) -> Iterator[SelectedRecord]:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What the partitions of one sweep share: its time, and the held fingerprints."""
+    """What the partitions of one sweep share."""
 
     installation: Installation
     routes: Routes
     now: datetime
-    held: frozenset[str] = frozenset()
 
     @cached_property
     def rules(self) -> RetryRules:
@@ -145,15 +144,9 @@ def sweep_partition(sweep: Sweep, partition: TopicPartition) -> PartitionReport:
         report.error = said(error)
     else:
         del report.counts[Outcome.RESTORE]  # rewritten, and waiting as before
-        left = (*LEFT_IN_STORE, Outcome.RESTORE)
+        left = (Outcome.WAIT, Outcome.RESTORE)
         report.counts += Counter({outcome: outcomes[outcome] for outcome in left})
     return report
-
-
-def due_by_fingerprint(sweep: Sweep, partition: TopicPartition) -> Counter[str]:
-    """Return how many letters of each fingerprint are due in a partition; changes nothing."""
-    with projections_of(sweep.installation, [partition]).open(partition) as database:
-        return LettersNow(database, sweep.now).due_by_fingerprint()
 
 
 def _sweep(sweep: Sweep, report: PartitionReport) -> Counter[Outcome]:
@@ -175,7 +168,7 @@ def _sweep(sweep: Sweep, report: PartitionReport) -> Counter[Outcome]:
         projections = projections_of(sweep.installation, [partition])
         try:
             with projections.open(partition) as database:
-                letters = LettersNow(database, sweep.now, sweep.held)
+                letters = LettersNow(database, sweep.now)
                 counts, report.is_append_time = letters.counts(), letters.is_append_time
                 if count := letters.select():
                     step("publish")
@@ -250,7 +243,7 @@ def sweep_dead_letters(installation: Installation, now: datetime) -> JobResult:
         routes = routes_of(installation)
         step("intake")
         intake = take_in(installation, routes, now)
-        result = as_json(Counter(), Counter(), (), intake)
+        result = as_json(Counter(), Counter(), intake)
         with naming(lambda: result):
             step("sweep")
             own = {routes.store: routes.partitions[routes.store]}
@@ -267,19 +260,12 @@ def _sweep_store(
     sweep: Sweep, partitions: Sequence[TopicPartition], intake: Intake, result: dict[str, Any]
 ) -> None:
     """Sweep these partitions of the store and update the result, also if one of them fails."""
-    most = sweep.installation.settings.retry_flood
-    if most is not None:  # before anything is sent
-        due = sum(_in_tasks(partial(due_by_fingerprint, sweep), partitions), Counter[str]())
-        too_many = {error: count for error, count in due.items() if count > most}
-        for error, count in too_many.items():
-            log.warning("held: %d letters of %s are due (SHARDPOST_RETRY_FLOOD)", count, error)
-        sweep = replace(sweep, held=frozenset(too_many))
     reports = _in_tasks(partial(_swept, sweep), partitions)
     _warn(sweep.routes.store, reports)
     counts = sum((report.counts for report in reports), Counter[Outcome]())
     parked = sum((report.parked for report in reports), Counter[ParkedGroup]())
     again = [str(report.partition) for report in reports if report.is_second]
-    result.update(as_json(counts, parked, sweep.held, intake, again))
+    result.update(as_json(counts, parked, intake, again))
     for line in parked_lines(result):  # even for a failed sweep: the next one does not know
         log.warning(line)
     errors = [report.error for report in reports if report.error]

@@ -115,7 +115,6 @@ def parked_group(parked: Outgoing) -> ParkedGroup:
 def as_json(
     counts: Counter[Outcome],
     parked: Counter[ParkedGroup],
-    held_errors: Iterable[str],
     intake: Intake,
     swept_again: Iterable[str] = (),
 ) -> dict[str, Any]:
@@ -126,7 +125,6 @@ def as_json(
     return {
         **reported(counts),
         "taken_in": intake.taken_in,
-        "held_errors": sorted(held_errors),
         "parked_errors": [
             {"origin": group.origin or None, "error": group.error, "letters": count}
             for group, count in parked.most_common(NAMED)
@@ -137,18 +135,11 @@ def as_json(
     }
 
 
-def for_a_person(result: Mapping[str, Any], *, with_floods: bool = True) -> list[str]:
-    """Return a line for each thing in a sweep's result that needs a person.
-
-    `with_floods`: include held letters with a frequent error, which every sweep sees, and whose
-    start and end the watch reports.
-    """
+def for_a_person(result: Mapping[str, Any]) -> list[str]:
+    """Return a line for each thing in a sweep's result that needs a person."""
     lines = []
-    if result["held"] and (with_floods or not result["held_errors"]):
-        why = "see the log for the reason"
-        if errors := ", ".join(result["held_errors"]):
-            why = f"too many due letters with one error: {errors}"
-        lines.append(f"held: {result['held']}, {why}")
+    if result["held"]:
+        lines.append(f"held: {result['held']}, too large for the parking lot: see the log")
     lines += [str(Gap.from_json(gap)) for gap in result["gaps"]]
     lines += [f"not read: {reason}" for reason in result["not_read"]]
     lines += [f"{partition}: {NOT_COUNTED}" for partition in result["swept_again"]]
@@ -200,7 +191,7 @@ def _if_nothing_is_due(installation: Installation, request: str) -> JobResult | 
     if waiting is None:
         return None
     log.info("no dead letter is due, %d are waiting", waiting)
-    counts = as_json(Counter({Outcome.WAIT: waiting}), Counter(), (), Intake())
+    counts = as_json(Counter({Outcome.WAIT: waiting}), Counter(), Intake())
     return DONE, counts | {"end_offsets": progress.end_offsets}
 
 

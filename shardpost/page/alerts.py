@@ -43,7 +43,6 @@ TITLES = {
     "emails-open": "Clients wait for their e-mail",
     "emails-missing": "Nobody is mailed",
     "letters-parked": "Dead letters parked",
-    "letters-held": "Dead letters held",
     "letters-overdue": "Retries overdue",
     "run-age": "A run does not end",
 }
@@ -125,7 +124,6 @@ _LETTERS = ("Dead letters", "letters")
 PLACES: dict[str, tuple[str, str, Callable[[str], dict[str, str]]]] = {
     "letters-parked": (*_LETTERS, lambda origin: {"state": "parked", "origin": origin}),
     "letters-overdue": (*_LETTERS, lambda _: {"state": "waiting"}),
-    "letters-held": (*_LETTERS, lambda _: {"state": "waiting"}),
     **dict.fromkeys(_EMAILS, ("Weekly e-mails", "emails/week", lambda subject: {"week": subject})),
     **dict.fromkeys(_READERS, ("Lag", "topics/lag", _reader)),
     "run-age": ("Run request", "runs/key", lambda subject: {"key": subject}),

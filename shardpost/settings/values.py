@@ -245,7 +245,6 @@ class Settings(BaseModel):
     retry_origins: str | None = None
     retry_fatal: str | None = "Undecodable"
     retry_batch: forms.Count = 1000
-    retry_flood: forms.Count | None = None
     foreign_dead_letters: str | None = None
     alerts: Annotated[str, AfterValidator(forms.alert_urls)] | None = Field(None, repr=False)
     metrics_token: str | None = Field(None, repr=False)

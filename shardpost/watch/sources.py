@@ -220,21 +220,6 @@ def collect_letters(installation: Installation, now: datetime) -> Observations:
             oldest = min(step.at for step in steps)
             found.age("letter_age_seconds", oldest, now, state=str(state))
     due = [step for step in letters if step.due is not None and step.due <= now]
-    flood = installation.settings.retry_flood
-    counts = Counter(step.fingerprint or "" for step in due)
-    # {fingerprint: due letters} of the errors that more letters have than are retried.
-    held = {
-        error: number
-        for error, number in sorted(counts.items())
-        if flood is not None and number > flood
-    }
-    found.measure("letters_held", sum(held.values()))
-    for error, number in held.items():
-        which, limit = counted(number, "due dead letter"), "(SHARDPOST_RETRY_FLOOD)"
-        texts = (f"{which} with {named} {limit}" for named in (f"the error {error}", "one error"))
-        # Whoever wrote the letter has written the class that a fingerprint begins with.
-        found.report(conditions.LETTERS_HELD, error.rpartition("-")[2], *texts)
-    due = [step for step in due if step.fingerprint not in held]
     times = [step.due for step in due if step.due is not None]
     seconds = found.age("letter_overdue_seconds", min(times, default=now), now)
     most = longest_wait(installation.settings.sweep_schedule)

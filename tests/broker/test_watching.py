@@ -87,14 +87,6 @@ def test_letters_that_wait_for_too_long_and_parked_ones_are_found(ready: Setting
     assert rules(parked) == {("letters-parked", "positions")}
 
 
-def test_letters_that_are_held_are_not_overdue_too(ready: Settings) -> None:
-    flooded = ready.model_copy(update={"retry_flood": 2})
-    put(ready, [failed(ready, original(number, b"%d" % number)) for number in range(3)])
-    found = look(flooded, at(7200))
-    assert values(found, "letters_held") == {"": 3}
-    assert {rule for rule, _ in rules(found)} == {"letters-held"}
-
-
 def test_unknown_and_failed_mails_are_found_once_nobody_sends(ready: Settings) -> None:
     now = WEEK.end + HOUR
     clients = [f"client{number}" for number in range(8)]

@@ -92,7 +92,7 @@ def test_an_asset_has_an_event_where_it_changed_with_the_snapshot_as_extra(
 
 @pytest.mark.usefixtures("known")
 def test_the_same_holds_for_letters_and_retries(bag: DagBag, stand_in: StandIn) -> None:
-    result = SWEPT | {"held": 0, "held_errors": [], "parked_errors": [], "gaps": []}
+    result = SWEPT | {"held": 0, "parked_errors": [], "gaps": []}
     result |= {"not_read": [], "swept_again": []}
     stand_in({"": [0, result]})
     bag.dags["sweep_dead_letters"].test()

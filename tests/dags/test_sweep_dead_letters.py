@@ -19,7 +19,7 @@ def states(run: Any) -> dict[str, tuple[str, int]]:
 def test_a_sweep_after_which_all_is_well_alerts_nobody(
     dag: Any, stand_in: StandIn, alerts: Path
 ) -> None:
-    result = as_json(Counter({Outcome.RETRY: 2}), Parked(), [], Intake(1))
+    result = as_json(Counter({Outcome.RETRY: 2}), Parked(), Intake(1))
     stand_in({"": [0, result]})
     run = dag.test()
     assert run.state == "success"
@@ -33,7 +33,7 @@ def test_a_sweep_that_parks_ends_well_and_alerts_once(
     gap = Gap(TopicPartition("orders.DLT", 0), 5, 9, GONE)
     parked = Parked({ParkedGroup("orders", "KeyError-1"): 2})
     counts = Counter({Outcome.PARK: 2, Outcome.RETRY: 7})
-    calls = stand_in({"": [3, as_json(counts, parked, [], Intake(0, (gap,)))]})
+    calls = stand_in({"": [3, as_json(counts, parked, Intake(0, (gap,)))]})
     run = dag.test()
     assert run.state == "success"
     assert states(run) == {"sweep": ("success", 1), "report": ("success", 1)}
@@ -43,20 +43,11 @@ def test_a_sweep_that_parks_ends_well_and_alerts_once(
     assert f"; orders.DLT[0]: offsets 5 to 9: {GONE}" in line
 
 
-def test_letters_that_are_held_for_their_error_are_left_to_the_watch(
-    dag: Any, stand_in: StandIn, alerts: Path
-) -> None:
-    held = as_json(Counter({Outcome.HOLD: 5}), Parked(), ["E-1"], Intake())
-    stand_in({"": [3, held]})
-    assert states(dag.test())["report"] == ("skipped", 1)
-    assert not alerts.exists()
-
-
 def test_very_many_things_make_one_alert_of_bounded_length(
     dag: Any, stand_in: StandIn, alerts: Path
 ) -> None:
     parked = Parked({ParkedGroup("orders", f"E-{n}"): 1 for n in range(500)})
-    stand_in({"": [3, as_json(Counter({Outcome.PARK: 500}), parked, [], Intake())]})
+    stand_in({"": [3, as_json(Counter({Outcome.PARK: 500}), parked, Intake())]})
     assert dag.test().state == "success"
     [_, line] = alerts.read_text().splitlines()
     assert line.count("parked: 1 of orders") == 20

@@ -147,17 +147,6 @@ def test_old_letters_leave_the_table_while_spark_appends_to_it(
     assert read(spark, installed(ready).tables, DEAD_LETTERS, version).count() == 5
 
 
-def test_too_many_letters_of_one_error_are_held_and_reported(ready: Settings) -> None:
-    guarded = ready.model_copy(update={"retry_flood": 2})
-    flood = [failed(guarded, original(n, b"k%d" % n), f"KeyError: '{n}'") for n in range(3)]
-    put(guarded, [*flood, failed(guarded, original(9), "OSError: gone")])
-    code, result = sweep_dead_letters(installed(guarded), at(60))
-    assert (code, result["held"], result["retried"]) == (3, 3, 1)
-    [mark] = result["held_errors"]
-    assert mark.startswith("KeyError-")
-    assert run(ready, 60) == {"retried": 3}
-
-
 def test_a_sweep_that_parks_and_one_that_finds_a_gap_end_with_three(
     ready: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -142,16 +142,16 @@ def _delivered(error: object, _message: Message) -> None:
     assert error is None
 
 
-def sweep(settings: Settings, now: datetime, **more: Any) -> list[PartitionReport]:
+def sweep(settings: Settings, now: datetime) -> list[PartitionReport]:
     """Sweep every partition in this process, one after the other.
 
     Where it is known before that nothing is due, nothing is found to be.
     """
     routes = routes_of(installed(settings))
-    job = Sweep(installed(settings), routes, now, **more)
+    job = Sweep(installed(settings), routes, now)
     store, count = routes.store, routes.partitions[routes.store]
     strangers = _open_transactions(settings)
-    known = None if more else known_to_wait(installed(settings), store, count, now)
+    known = known_to_wait(installed(settings), store, count, now)
     done = [sweep_partition(job, TopicPartition(store, number)) for number in range(count)]
     if not any(report.error for report in done):
         await_markers(settings, strangers)

@@ -1,19 +1,13 @@
 """Who sees what on pages of texts: those that name clients are not for all; Kafka in memory."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 
 import pytest
 
-from shardpost import tables
 from shardpost.alerts import notifier
 from shardpost.alerts.model.alert import REPORTED, Condition, Silence
 from shardpost.alerts.model.metrics import METRICS
-from shardpost.dead_letters.model.letter_format import LetterState
-from shardpost.dead_letters.model.letter_history import Step
-from shardpost.dead_letters.model.retry_policy import fingerprint
 from shardpost.decisions import decisions_topic
 from shardpost.delta import snapshots
 from shardpost.holders.plausibility import CollapseError
@@ -21,7 +15,6 @@ from shardpost.holders.publishing import publish
 from shardpost.locks.refused_runs import noting
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Severity
-from shardpost.watch import sources
 from shardpost.watch.sources import collect_emails, collect_share_holders
 from shardpost.watch.watch import watch_once
 from shardpost.weekly_email.model.ledger import DeliveryState
@@ -123,22 +116,6 @@ def test_why_a_compaction_was_refused_is_hidden_like_its_alert(
     assert named_in(whole(operator)) == []
     needs = {one["what"]: one["text"] for one in operator.json("")["needs"]}
     assert needs["compaction-refused"].startswith("nothing is published")
-
-
-def test_the_class_of_an_error_is_hidden_with_who_may_have_written_it(
-    watched: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flooded = watched.model_copy(update={"retry_flood": 1})
-    held = fingerprint("cora: no such position")
-    waits = partial(Step, state=LetterState.WAITING, attempt=0, at=NOW, topic="dead-letters")
-    steps = [waits(f"orders-0-{n}", partition=0, offset=n, fingerprint=held) for n in range(2)]
-    due = [replace(step, due=NOW) for step in steps]
-    monkeypatch.setattr(tables, "letters", lambda *_, **__: due)
-    [found] = sources.collect_letters(installed(flooded), NOW).conditions
-    assert f"with the error {held} (" in found.text
-    hidden = found.without_clients()
-    assert hidden.text == "2 due dead letters with one error (SHARDPOST_RETRY_FLOOD)"
-    assert "cora" not in hidden.name
 
 
 def test_records_that_are_late_are_counted_without_their_clients() -> None:

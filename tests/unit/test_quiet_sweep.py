@@ -8,7 +8,6 @@ import pytest
 
 from shardpost import projection
 from shardpost.dead_letters import letters_table
-from shardpost.dead_letters.model.retry_policy import fingerprint
 from shardpost.dead_letters.stored_letters import read_on
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, SweepRequest
 from shardpost.kafka.coordinates import TopicPartition
@@ -112,13 +111,6 @@ def test_much_that_is_new_is_for_the_tasks_of_a_sweep(
     own, store = installed(ready), ready.topic("dead-letters")
     read_on(own, [TopicPartition(store, number) for number in range(2)])
     assert quiet(ready, 20)
-
-
-def test_a_sweep_that_holds_letters_is_no_quiet_one(ready: Settings) -> None:
-    guarded = ready.model_copy(update={"retry_flood": 1})
-    held = frozenset([fingerprint("ValueError: bad")])
-    assert total(sweep(guarded, at(DELAY), held=held)) == {"held": 2}
-    assert quiet(guarded, DELAY) is None
 
 
 def test_without_its_files_it_is_read_anew(ready: Settings) -> None:

@@ -79,8 +79,7 @@ def test_a_letter_is_retried_when_it_is_due_and_not_before() -> None:
     made = as_record(first_failure(RECORD, "E: x", NOW), RECORD, "dead-letters", 8)
     stored = Record(made.key, made.value, made.arguments()["headers"], NOW_MS, "dead-letters", 0, 7)
     with closing(empty_letters()) as letters:
-        stored_letters.fold(rules, False, letters, [stored])
+        stored_letters.fold(rules, letters, [stored])
         for late, outcome in ((59_999_999, Outcome.WAIT), (60_000_000, Outcome.RETRY)):
             now = LettersNow(letters, NOW + timedelta(microseconds=late))
             assert now.counts() == {outcome: 1}
-            letters.execute("DROP TABLE held")

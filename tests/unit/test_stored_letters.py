@@ -11,7 +11,7 @@ from hypothesis import given, strategies
 from shardpost.dead_letters import stored_letters
 from shardpost.dead_letters.model.letter_format import Letter, LetterState
 from shardpost.dead_letters.model.letters import letter_headers
-from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome, fingerprint
+from shardpost.dead_letters.model.retry_policy import Outcome
 from shardpost.dead_letters.model.transition_records import tombstone
 from shardpost.dead_letters.stored_letters import (
     NO_FACTS,
@@ -33,7 +33,6 @@ from tests.support.memory_kafka import memory_kafka
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RULES = RetryRules(fatal=frozenset({"SchemaError"}))
-HELD = frozenset({fingerprint("OSError: gone")})
 ONE_LONG, ANOTHER = b"one " * 20, b"one " * 20 + b"more"
 
 
@@ -89,16 +88,16 @@ class Folded(NamedTuple):
     resolved_attempt: int
 
 
-def outcome(content: Content, *, is_guarded: bool) -> Outcome:
+def outcome(content: Content) -> Outcome:
     """Return what becomes of a letter of which there is one record."""
     if content.kind == "junk" or content.error.startswith("SchemaError"):
         return Outcome.PARK
     if not content.is_due:
         return Outcome.WAIT
-    return Outcome.HOLD if is_guarded and fingerprint(content.error) in HELD else Outcome.RETRY
+    return Outcome.RETRY
 
 
-def fold(history: list[Content], *, is_guarded: bool) -> dict[int, Folded]:
+def fold(history: list[Content]) -> dict[int, Folded]:
     """Return what becomes of what is live, by offset."""
     folds: dict[bytes, KeyFold] = {}
     malformed: dict[int, bytes] = {}
@@ -120,7 +119,7 @@ def fold(history: list[Content], *, is_guarded: bool) -> dict[int, Folded]:
                 malformed = {n: key for n, key in malformed.items() if key != content.key}
     found = {
         one_fold.offset: Folded(
-            now(one_fold, outcome(history[one_fold.offset], is_guarded=is_guarded)),
+            now(one_fold, outcome(history[one_fold.offset])),
             one_fold.resolved_attempt,
         )
         for one_fold in folds.values()
@@ -133,13 +132,13 @@ def now(fold: KeyFold, alone: Outcome) -> Outcome:
     """Return what becomes of the live letter of a key, by what would become of it alone."""
     if fold.standing == Standing.RESOLVED:
         return Outcome.DROP
-    is_covered = fold.standing == Standing.COVERED and alone in LEFT_IN_STORE
+    is_covered = fold.standing == Standing.COVERED and alone is Outcome.WAIT
     return Outcome.RESTORE if is_covered else alone
 
 
 def order(history: list[Content], folds: dict[int, Folded]) -> list[int]:
     """Return the offsets of what goes: each when all is read that has to go before it."""
-    going = [offset for offset in sorted(folds) if folds[offset].outcome not in LEFT_IN_STORE]
+    going = [offset for offset in sorted(folds) if folds[offset].outcome is not Outcome.WAIT]
 
     def before(offset: int) -> list[int]:
         """Return those of the same original key up to its place."""
@@ -161,13 +160,11 @@ def order(history: list[Content], folds: dict[int, Folded]) -> list[int]:
     return sorted(going, key=turn)
 
 
-@given(strategies.lists(CONTENTS, max_size=60), strategies.booleans())
-def test_it_selects_and_orders_as_dictionaries_and_sorting_do(
-    history: list[Content], is_guarded: bool
-) -> None:
+@given(strategies.lists(CONTENTS, max_size=60))
+def test_it_selects_and_orders_as_dictionaries_and_sorting_do(history: list[Content]) -> None:
     records = [record(content, offset) for offset, content in enumerate(history)]
-    found = filled(records, is_guarded=is_guarded)
-    folds = fold(history, is_guarded=is_guarded)
+    found = filled(records)
+    folds = fold(history)
     assert found.counts() == Counter(one_fold.outcome for one_fold in folds.values())
     letters = [(records[selected.offset], selected) for selected in found.selected()]
     gone = list(in_origin_order(letters, found.delayed()))
@@ -178,10 +175,6 @@ def test_it_selects_and_orders_as_dictionaries_and_sorting_do(
         assert selected.resolved_attempt == (
             one_fold.resolved_attempt if one_fold.outcome is Outcome.DROP else None
         )
-    if is_guarded:
-        due = [offset for offset in folds if folds[offset].outcome in (Outcome.RETRY, Outcome.HOLD)]
-        fingerprints = Counter(fingerprint(history[offset].error) for offset in due)
-        assert found.due_by_fingerprint() == fingerprints
 
 
 @given(strategies.lists(CONTENTS, max_size=60), strategies.sets(strategies.integers(0, 59)))
@@ -189,7 +182,7 @@ def test_the_order_holds_also_when_the_cleaner_takes_letters_between_the_reading
     history: list[Content], taken: set[int]
 ) -> None:
     records = [record(content, offset) for offset, content in enumerate(history)]
-    found = filled(records, is_guarded=False)
+    found = filled(records)
     selected = [one for one in found.selected() if one.offset not in taken]
     letters = [(records[one.offset], one) for one in selected]
     gone = [one.offset for one, _ in in_origin_order(letters, found.delayed())]
@@ -201,12 +194,12 @@ def test_the_order_holds_also_when_the_cleaner_takes_letters_between_the_reading
         assert places == sorted(places)
 
 
-def filled(records: list[Record], *, is_guarded: bool) -> LettersNow:
+def filled(records: list[Record]) -> LettersNow:
     """Return the letters of records that were folded in parts."""
     database = empty_letters()
     for first in range(0, len(records), 7):
-        stored_letters.fold(RULES, is_guarded, database, records[first : first + 7])
-    found = LettersNow(database, NOW, HELD if is_guarded else frozenset())
+        stored_letters.fold(RULES, database, records[first : first + 7])
+    found = LettersNow(database, NOW)
     found.select()
     return found
 

@@ -211,7 +211,7 @@ NONE: Counter[ParkedGroup] = Counter()
 
 def test_what_went_well_needs_nobody() -> None:
     counts = Counter({Outcome.RETRY: 3, Outcome.WAIT: 2, Outcome.DROP: 1})
-    result = as_json(counts, NONE, [], Intake(4))
+    result = as_json(counts, NONE, Intake(4))
     assert for_a_person(result) == []
     assert result == {
         "retried": 3,
@@ -220,7 +220,6 @@ def test_what_went_well_needs_nobody() -> None:
         "waiting": 2,
         "held": 0,
         "taken_in": 4,
-        "held_errors": [],
         "parked_errors": [],
         "gaps": [],
         "not_read": [],
@@ -230,7 +229,7 @@ def test_what_went_well_needs_nobody() -> None:
 
 def test_parked_letters_are_named_by_origin_and_error_the_most_first() -> None:
     parked = Counter({ParkedGroup("", "error-1"): 1, ParkedGroup("orders", "E-2"): 2})
-    result = json.loads(json.dumps(as_json(Counter({Outcome.PARK: 3}), parked, [], Intake())))
+    result = json.loads(json.dumps(as_json(Counter({Outcome.PARK: 3}), parked, Intake())))
     assert result["parked_errors"] == [
         {"origin": "orders", "error": "E-2", "letters": 2},
         {"origin": None, "error": "error-1", "letters": 1},
@@ -243,26 +242,22 @@ def test_parked_letters_are_named_by_origin_and_error_the_most_first() -> None:
 
 def test_of_very_many_errors_the_most_frequent_are_named() -> None:
     parked = Counter({ParkedGroup("orders", f"E-{n}"): n for n in range(1, 2 * NAMED)})
-    result = as_json(Counter({Outcome.PARK: parked.total()}), parked, [], Intake())
+    result = as_json(Counter({Outcome.PARK: parked.total()}), parked, Intake())
     assert result["parked"] == parked.total()
     assert [one["letters"] for one in result["parked_errors"]] == [
         *range(2 * NAMED - 1, NAMED - 1, -1)
     ]
 
 
-def test_held_letters_need_a_person_whether_of_one_error_or_too_large() -> None:
-    for errors, why in (
-        (["E-1"], "too many due letters with one error: E-1"),
-        ([], "see the log for the reason"),
-    ):
-        result = as_json(Counter({Outcome.HOLD: 5}), NONE, errors, Intake())
-        assert for_a_person(result) == [f"held: 5, {why}"]
+def test_held_letters_need_a_person() -> None:
+    result = as_json(Counter({Outcome.HOLD: 5}), NONE, Intake())
+    assert for_a_person(result) == ["held: 5, too large for the parking lot: see the log"]
 
 
 def test_gaps_and_what_was_not_read_are_named_with_partition_and_offsets() -> None:
     gaps = (Gap(PLACE, 5, 9, GONE), Gap(PLACE, 12, None, RECREATED))
     intake = Intake(0, gaps, ("orders.DLT[1]: it has no leader",))
-    result = json.loads(json.dumps(as_json(Counter(), NONE, [], intake)))
+    result = json.loads(json.dumps(as_json(Counter(), NONE, intake)))
     assert result["gaps"][0] == {
         "topic": "orders.DLT",
         "partition": 3,
@@ -278,13 +273,13 @@ def test_gaps_and_what_was_not_read_are_named_with_partition_and_offsets() -> No
 
 
 def test_what_a_lost_sweep_of_a_partition_did_is_not_counted_and_that_is_said() -> None:
-    result = as_json(Counter(), NONE, [], Intake(), ["dead-letters[1]"])
+    result = as_json(Counter(), NONE, Intake(), ["dead-letters[1]"])
     assert for_a_person(result) == [f"dead-letters[1]: {NOT_COUNTED}"]
 
 
 def test_the_name_of_an_origin_does_not_steer_a_terminal() -> None:
     parked = Counter({ParkedGroup("a\x1b[31m\nb", "E-1"): 1})
-    [line] = for_a_person(as_json(Counter({Outcome.PARK: 1}), parked, [], Intake()))
+    [line] = for_a_person(as_json(Counter({Outcome.PARK: 1}), parked, Intake()))
     assert line.startswith("parked: 1 of a\ufffd[31m\ufffdb, E-1")
 
 
@@ -350,7 +345,7 @@ def test_an_intake_that_fails_names_the_gaps_of_the_partitions_before(
 
 
 def test_an_error_of_a_sweep_that_found_nothing_stays_what_it_is() -> None:
-    nothing = as_json(Counter(), Counter(), (), Intake(3))
+    nothing = as_json(Counter(), Counter(), Intake(3))
     with pytest.raises(ShardpostError, match=r"^fenced$") as raised, naming(lambda: nothing):
         raise ShardpostError("fenced")
     assert raised.value.exit_code == COULD_NOT
@@ -359,7 +354,7 @@ def test_an_error_of_a_sweep_that_found_nothing_stays_what_it_is() -> None:
 def test_of_very_much_an_error_names_the_first_and_how_many_more() -> None:
     groups = {ParkedGroup("orders", f"E-{n}"): 1 for n in range(MOST_NAMED)}
     intake = Intake(0, (), ("orders.DLT[1]: it has no leader",))
-    result = as_json(Counter(), Counter(groups), (), intake)
+    result = as_json(Counter(), Counter(groups), intake)
     with pytest.raises(ShardpostError) as raised, naming(lambda: result):
         raise ShardpostError("fenced")
     assert str(raised.value).startswith("fenced; not read: orders.DLT[1]: it has no leader; parked")

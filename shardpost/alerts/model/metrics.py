@@ -79,7 +79,6 @@ METRICS: dict[str, Metric] = {
             "letter_overdue_seconds",
             "Seconds since the most overdue retry of a waiting dead letter was due",
         ),
-        Metric("letters_held", "Due dead letters that are held: too many have the same error"),
         Metric(
             "emails",
             "Clients by week and state of their e-mail; the last two frozen weeks",

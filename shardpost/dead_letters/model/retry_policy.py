@@ -64,11 +64,7 @@ class Outcome(IntEnum):
     PARK = 2
     DROP = 3  # a failure reported again after its resolution
     RESTORE = 4  # waiting, but before a record of its key that must not replace it
-    HOLD = 5  # due, but too many have the same error; or too large to be parked
-
-
-# A letter with one of these outcomes is left in `dead-letters` as it is.
-LEFT_IN_STORE = frozenset((Outcome.WAIT, Outcome.HOLD))
+    HOLD = 5  # too large to be parked
 
 
 class SelectedLetter(NamedTuple):

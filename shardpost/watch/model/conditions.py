@@ -92,9 +92,6 @@ UNKNOWN_EXCHANGE = PublicRule(
 LETTERS_OVERDUE = PublicRule(
     "letters-overdue", "failed records are not retried: their consumers lack them"
 )
-LETTERS_HELD = Rule(
-    "letters-held", "dead letters with one error are not retried until a person has looked at them"
-)
 LETTERS_PARKED = PublicRule(
     "letters-parked",
     "records failed for good: nobody retries them until a person redrives or discards them",
