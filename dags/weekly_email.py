@@ -23,7 +23,7 @@ the end of the week (Monday 00:00 UTC) gets **one** e-mail with their positions.
 
 A manual run or a backfill is never too late; without `week`, it mails the week of its data
 interval, or else the last week that ended. A **dry run** prints into the logs of `send` who would
-get what; the page of the week has its full lists. See `docs/weekly-email.md`.
+get what. See `docs/weekly-email.md`.
 """
 
 import logging
@@ -144,9 +144,7 @@ def common_options(params: Any) -> dict[str, Any]:
 
 @task(doc_md="Assigns shards to tasks; skips the rest of the run if the week is skipped.")
 @task_errors()
-def groups(
-    frozen: dict[str, Any], params: Any = None, run_id: str | None = None
-) -> list[dict[str, Any]]:
+def groups(frozen: dict[str, Any], params: Any = None) -> list[dict[str, Any]]:
     """Return request and name of one `send` for each group of shards."""
     if frozen["skipped"]:
         raise AirflowSkipException(frozen["skipped"])
@@ -157,7 +155,6 @@ def groups(
         as_of=parse_instant(frozen["as_of"]) if params["early"] else None,
         groups=min(RATE_SHARES, len(frozen["groups"])),
         is_part=True,
-        kept_as=run_id if params["dry_run"] else None,
         **common_options(params),
     )
     return [

@@ -30,7 +30,6 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import counted
 
 if TYPE_CHECKING:
-    from shardpost.weekly_email.dry_runs import DryRunLists
     from shardpost.weekly_email.email_job import EmailRequest
     from shardpost.weekly_email.mail_preview import MailPreview
 
@@ -170,27 +169,26 @@ def _send(request: "EmailRequest") -> int:
 def _dry_run(request: "EmailRequest") -> int:
     from shardpost.spark.job import job_folder
     from shardpost.spark.submit import submit
-    from shardpost.weekly_email.dry_runs import NAME, DryRunLists, text_lines
+    from shardpost.weekly_email.dry_runs import text_lines
     from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 
     with job_folder() as folder:
         code, result = submit(opened(), WEEKLY_EMAIL, replace(request, recipients=folder))
         if code not in (DONE, NEEDS_ATTENTION) or result is None:
             return code or COULD_NOT
-        lists = DryRunLists.at(folder / NAME)
-        for text in (_dry_run_document if wants_json() else text_lines)(result, lists):
+        for text in (_dry_run_document if wants_json() else text_lines)(result, folder):
             click.echo(text, nl=False)
     return code
 
 
-def _dry_run_document(result: Mapping[str, Any], lists: "DryRunLists") -> Iterator[str]:
+def _dry_run_document(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
     """Yield one JSON document piece by piece: lists of a million need not be in memory."""
-    from shardpost.weekly_email.dry_runs import DryRunList
+    from shardpost.weekly_email.dry_runs import DryRunList, lines
 
     yield json.dumps(result)[:-1]
     for kind in DryRunList:
         yield f', "{kind}": ['
-        for number, line in enumerate(lists.lines(kind)):
+        for number, line in enumerate(lines(folder, kind)):
             yield f"{',' if number else ''}\n{json.dumps(line)}"
         yield "]"
     yield "}\n"

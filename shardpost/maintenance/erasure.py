@@ -23,7 +23,7 @@ from shardpost.logs import step
 from shardpost.rebuilds import drop as standby_tables
 from shardpost.rebuilds.registry import rebuilding
 from shardpost.topics import guards
-from shardpost.weekly_email import dry_runs, email_erasure, ledger_projection, week_state
+from shardpost.weekly_email import email_erasure, ledger_projection, week_state
 from shardpost.weekly_email.email_erasure import AudienceOfClient
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.ledger import erased_id
@@ -201,8 +201,6 @@ class _Erasure:
         result.audiences += sorted(unfrozen - {*result.audiences})
         if not result.dry_run:
             self._erase_rows()
-            step("lists of dry runs")
-            dry_runs.forget(installation.tables)
             # A run that finds its week not among these comes to its locks after the tables changed.
             begun = {mark.week for mark in week_state.list_marks(installation.tables)}
             frozen = {week.week for week in FrozenWeeks(installation.tables).list_all()}

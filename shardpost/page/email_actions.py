@@ -1,24 +1,17 @@
-"""Actions on the weekly e-mails: resolve unknown deliveries, start, pause, resume.
+"""Actions on the weekly e-mails: resolve unknown deliveries, start, pause, resume."""
 
-And the lists of a week's last dry run: who would get a mail, who not and why, who is new or left.
-"""
-
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from click import Command
 from fastapi import APIRouter, Form, Query
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 
 from shardpost.commands.email import email_command
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.instants import parse_instant
 from shardpost.page.access import EMAILS, acts, sees, start_run
 from shardpost.page.command_form import TypedForm, fields_of
 from shardpost.page.mails import unpacked
-from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Link, Listing
-from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Reason, Required
+from shardpost.page.request import CurrentRequest, PageRequest, Reason
 from shardpost.weekly_email import week_decisions
 from shardpost.weekly_email.email_job import EmailRequest, Mode
 from shardpost.weekly_email.limits import totals
@@ -29,10 +22,6 @@ from shardpost.weekly_email.week_decisions import Outcome, Resolution
 from shardpost.weekly_email.week_state import WeekState
 from shardpost.weekly_email.week_status import find_week, week_document
 from shardpost.wording import counted
-
-if TYPE_CHECKING:
-    from shardpost.weekly_email.dry_runs import DryRunList
-
 
 router = APIRouter(prefix="/emails", dependencies=[sees(EMAILS)])
 
@@ -147,61 +136,3 @@ def resume(visit: CurrentRequest, week: Annotated[str, Form()], why: Reason) -> 
     week_decisions.resume(visit.installation, IsoWeek.parse(week), visit.name, why, visit.now)
     said = f"{week} is resumed: start a run to mail the remaining clients"
     return visit.back_to("emails/start", said, week=week)
-
-
-NONE_MADE = "No dry run of this week is stored. You can start one below; it sends nothing."
-
-
-@router.get("/lists")
-def lists(
-    visit: CurrentRequest,
-    week: Required,
-    kind: Annotated[str, Query(alias="list")] = "recipients",
-    q: str = "",
-    page: PageNumber = 1,
-) -> Response:
-    """Show one list of the week's last dry run, a page of it, or those with a text in their id."""
-    from shardpost.weekly_email import dry_runs
-    from shardpost.weekly_email.dry_runs import MEANS, DryRunList, DryRunLists
-
-    if kind not in [*DryRunList]:
-        raise UsageError(f"list {kind!r}: expected one of {', '.join(DryRunList)}")
-    chosen = DryRunList(kind)
-    kept = dry_runs.find(visit.installation.tables, IsoWeek.parse(week))
-    found = kept or DryRunLists({}, ())
-    if visit.request.query_params.get("format") == "csv":
-        return _as_csv(f"dry-run-{IsoWeek.parse(week)}-{kind}.csv", chosen, found.lines(chosen, q))
-    lines = [*islice(found.lines(chosen, q, (page - 1) * ROWS_OF_A_PAGE), ROWS_OF_A_PAGE)]
-    rows = []
-    for line in lines:
-        client, *rest = _cells(line)
-        rows.append((Link(client, visit.url("emails/mail", week=week, client=client)), *rest))
-    empty = f"Nobody {MEANS[chosen].replace('are ', 'is ').replace('have ', 'has ')}."
-    total = found.count(chosen, q)
-    listing = Listing(_columns(chosen), rows, empty if kept else NONE_MADE, total, page)
-    document = {"dry_run": kept and kept.about, "list": kind, "lines": lines}
-    made = kept and {**kept.about, "made_at": parse_instant(kept.about["made_at"])}
-    return visit.answer(
-        "emails_lists.html", document, listing, week=week, kind=kind, q=q, kept=made, means=MEANS
-    )
-
-
-def _columns(kind: "DryRunList") -> Sequence[str]:
-    return ["address" if field == "email" else field for field in kind.fields]
-
-
-def _cells(line: Any) -> Sequence[Any]:
-    values = [line] if isinstance(line, str) else line.values()
-    return [", ".join(value) if isinstance(value, list) else value for value in values]
-
-
-def _as_csv(name: str, kind: "DryRunList", lines: Iterable[Any]) -> Response:
-    """Return the whole list, piece by piece: it may be of a million."""
-
-    def pieces() -> Iterator[str]:
-        yield Listing(_columns(kind), ()).as_csv()
-        for line in lines:
-            yield Listing((), [_cells(line)]).as_csv().removeprefix("\r\n")
-
-    headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(pieces(), media_type="text/csv", headers=headers)

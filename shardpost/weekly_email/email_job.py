@@ -123,8 +123,7 @@ class EmailRequest:
     `is_part`: a later step decides about refusals and limits from the answers of all jobs.
     `is_scheduled`: the run may skip its week. `country_changed`, `accept_drop`: accept what would
     be refused (plausibility.py). `recipients`: the folder (dry_runs.py) or text file for the lists
-    of a dry run; None puts them into the result. `kept_as`: the run under which the page keeps
-    them, or None.
+    of a dry run; None puts them into the result.
     """
 
     week: Annotated[IsoWeek, PlainValidator(IsoWeek.parse), PlainSerializer(str)]
@@ -141,7 +140,6 @@ class EmailRequest:
     country_changed: bool = False
     accept_drop: bool = False
     recipients: Path | None = None
-    kept_as: str | None = None
 
     def __post_init__(self) -> None:
         require_shard_form(self.shards)

@@ -67,7 +67,7 @@ def run(request: EmailRequest, installation: Installation) -> JobResult:
         options = SendOptions(week.context, resend, request.now, time.time())
         if request.mode is Mode.DRY_RUN:
             log.info("%s: listing what a run would do to each client", request.week)
-            listed = dry_run(installation, week, options, request.recipients, request.kept_as)
+            listed = dry_run(installation, week, options, request.recipients)
             if why:
                 sys.stderr.write(f"shardpost: a run would be refused: {one_line(why)}\n")
             return NEEDS_ATTENTION if why else DONE, listed | refused

@@ -33,7 +33,7 @@ from shardpost.installation import Installation
 from shardpost.locks.locks import LockedError, exclusive, postponing, remove_free
 from shardpost.logs import step
 from shardpost.topics import guards
-from shardpost.weekly_email import dry_runs, week_state
+from shardpost.weekly_email import week_state
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState, closed_value
@@ -87,9 +87,6 @@ def erase_old_audiences(
     result, settings = OldWeeks("audiences", "erased", dry_run), installation.settings
     # An audience is useless without its ledger.
     days = min(settings.audience_days, settings.ledger_days)
-    if not dry_run:
-        with table_errors():
-            dry_runs.forget_old(installation.tables, now, days)
     what = "erasing old audiences"
     files = installation.files
     with table_errors(), exclusive(files, "freeze", what, wait=files.lock_wait):

@@ -19,9 +19,9 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.locks.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import send_plan, week_decisions
+from shardpost.weekly_email import dry_runs, send_plan, week_decisions
 from shardpost.weekly_email.delivery_status import find_late
-from shardpost.weekly_email.dry_runs import NAME, DryRunList, DryRunLists
+from shardpost.weekly_email.dry_runs import DryRunList
 from shardpost.weekly_email.email_job import EmailRequest
 from shardpost.weekly_email.email_run import prepare
 from shardpost.weekly_email.email_run import run as weekly_email
@@ -439,7 +439,7 @@ def test_a_dry_run_can_leave_its_lists_in_a_folder_or_as_text_in_a_file(
     listed = {"week": str(WEEK), "snapshot": 1, "compared_with": None}
     listed |= {"counts": {"recipients": 1, **counts}, "unknown_exchanges": {}}
     assert run(world, "--dry-run", "--recipients", str(tmp_path)) == (0, listed)
-    lines = DryRunLists.at(tmp_path / NAME).lines(DryRunList.RECIPIENTS)
+    lines = dry_runs.lines(tmp_path, DryRunList.RECIPIENTS)
     assert [line["client"] for line in lines] == ["client1"]
     assert run(world, "--dry-run", "--recipients", str(tmp_path / "text")) == (0, listed)
     assert (tmp_path / "text").read_text().splitlines() == [

@@ -16,6 +16,7 @@ from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import CLIENTS
 from shardpost.settings import Settings
+from shardpost.weekly_email import dry_runs
 from shardpost.weekly_email.dry_runs import DryRunList
 from shardpost.weekly_email.email_job import ResendPolicy
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
@@ -30,7 +31,6 @@ from shardpost.weekly_email.send_plan import (
 )
 from shardpost.weekly_email.spark.dry_run import lines_of
 from tests.support import members
-from tests.support.dry_runs import listed_at
 from tests.support.histories import overwrite, snapshot
 from tests.support.installed import installed
 from tests.support.members import MEMBERS, WEEK
@@ -67,8 +67,10 @@ def lists(
     made = members.plan(ledger, resend, as_of=EARLY if is_early else WEEK.end)
     batch = pa.RecordBatch.from_pylist(list(rows), COLUMNS)
     with TemporaryDirectory() as folder:
-        written = listed_at(Path(folder), lines_of(batch, made, before))
-        return {str(kind): [*written.lines(kind)] for kind in DryRunList if written.count(kind)}
+        counts = dry_runs.write(Path(folder), lines_of(batch, made, before))
+        found = {str(kind): [*dry_runs.lines(Path(folder), kind)] for kind in DryRunList}
+    assert counts == {kind: len(lines) for kind, lines in found.items()}
+    return {kind: lines for kind, lines in found.items() if lines}
 
 
 def whys(found: list[dict[str, Any]]) -> dict[str, str]:

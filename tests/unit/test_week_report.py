@@ -10,8 +10,7 @@ import pytest
 from shardpost.commands.email import _dry_run_document, counts_text
 from shardpost.settings import load
 from shardpost.values.addresses import UnusableAddress, check_address
-from shardpost.weekly_email import dry_runs
-from shardpost.weekly_email.dry_runs import DryRunList, text_lines
+from shardpost.weekly_email.dry_runs import DryRunList, text_lines, write
 from shardpost.weekly_email.email_run import exit_code_of
 from shardpost.weekly_email.limits import MailLimits, too_many, totals
 from shardpost.weekly_email.model.ledger import DeliveryState
@@ -30,7 +29,6 @@ from shardpost.weekly_email.model.week_report import (
     merged_causes,
     status_document,
 )
-from tests.support.dry_runs import listed_at
 from tests.support.installed import installed
 
 
@@ -249,7 +247,8 @@ def test_a_dry_run_names_everybody_under_a_heading_and_ends_with_the_counts(
     ]
     result = dry_run_of("2026-W46", suppressed=1, failed=1, new=2)
     result["unknown_exchanges"] = {"TSE": 2}
-    assert "".join(text_lines(result, listed_at(tmp_path, lines))).splitlines() == [
+    assert write(tmp_path, lines) == result["counts"]
+    assert "".join(text_lines(result, tmp_path)).splitlines() == [
         *("would be suppressed:", "c1, shard 1: why", "would fail:", "c2, shard 1: why"),
         *("new, compared with 2026-W46:", "c3", "c4"),
         "0 would get an e-mail, 1 would be suppressed, 1 would fail, 2 new and 0 left since"
@@ -258,8 +257,8 @@ def test_a_dry_run_names_everybody_under_a_heading_and_ends_with_the_counts(
 
 
 def test_a_log_has_the_first_of_a_list_and_what_lists_the_others(tmp_path: Path) -> None:
-    lists = listed_at(tmp_path, [{"list": "left", "client": f"c{n}"} for n in (1, 2, 3)])
-    assert "".join(text_lines(dry_run_of("2026-W46", left=3), lists, 1)).splitlines()[:3] == [
+    write(tmp_path, [{"list": "left", "client": f"c{n}"} for n in (1, 2, 3)])
+    assert "".join(text_lines(dry_run_of("2026-W46", left=3), tmp_path, 1)).splitlines()[:3] == [
         "left, compared with 2026-W46:",
         "c1",
         "… and 2 more: `shardpost email --week 2026-W47 --dry-run` lists them",
@@ -269,9 +268,9 @@ def test_a_log_has_the_first_of_a_list_and_what_lists_the_others(tmp_path: Path)
 def test_the_json_of_a_dry_run_is_one_document_with_all_lists(tmp_path: Path) -> None:
     named = [("left", "c1"), ("new", "c2"), ("left", "c3"), ("failed", "c4"), ("recipients", "c5")]
     more = {"shard": 1, "email": "c5@x.example", "positions": ["7", "8"], "reason": "why"}
-    lists = listed_at(tmp_path, ({"list": kind, "client": one} | more for kind, one in named))
+    write(tmp_path, ({"list": kind, "client": one} | more for kind, one in named))
     result = dry_run_of("2026-W46")
-    assert json.loads("".join(_dry_run_document(result, lists))) == {
+    assert json.loads("".join(_dry_run_document(result, tmp_path))) == {
         **result,
         "suppressed": [],
         "unchanged": [],
@@ -284,24 +283,10 @@ def test_the_json_of_a_dry_run_is_one_document_with_all_lists(tmp_path: Path) ->
     }
 
 
-def test_a_list_is_read_from_any_of_its_lines_on_whatever_groups_of_rows_it_is_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dry_runs, "GROUP", 3)
-    kinds = ("new", "left")
-    lists = listed_at(tmp_path, ({"list": kinds[n % 2], "client": f"c{n:02}"} for n in range(20)))
-    left = [f"c{n:02}" for n in range(1, 20, 2)]
-    for first in range(12):
-        assert [*lists.lines(DryRunList.LEFT, first=first)] == left[first:]
-    assert (lists.count(DryRunList.LEFT), lists.count(DryRunList.NEW)) == (10, 10)
-    assert [*lists.lines(DryRunList.LEFT, "c1", 1)] == left[6:]
-    assert lists.count(DryRunList.LEFT, "c1") == 5
-
-
 def test_who_would_get_an_e_mail_is_listed_harmlessly(tmp_path: Path) -> None:
     row = {"client": EVIL, "email": f"{EVIL}@x", "shard": 1, "positions": [EVIL]}
-    lists = listed_at(tmp_path, [{"list": "recipients", **row}])
-    assert list(text_lines(dry_run_of(recipients=1), lists)) == [
+    write(tmp_path, [{"list": "recipients", **row}])
+    assert list(text_lines(dry_run_of(recipients=1), tmp_path)) == [
         f"{SHOWN} <{HARMLESS}@x>, shard 1: {SHOWN}\n",
         "1 would get an e-mail; nothing was sent\n",
     ]

@@ -14,14 +14,14 @@ from shardpost.delta.table import ddl_of
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.spark.kafka_source import partition_column
-from shardpost.weekly_email import dry_runs
 from shardpost.weekly_email.dry_runs import (
     LINES,
     LINES_SCHEMA,
     DryRunList,
-    DryRunLists,
+    lines,
     summary,
     text_lines,
+    write,
 )
 from shardpost.weekly_email.ledger_topic import ShardLedger
 from shardpost.weekly_email.model.ledger import HANDED_OVER, DeliveryState
@@ -43,13 +43,11 @@ def dry_run(
     week: PreparedWeek,
     options: SendOptions,
     recipients: Path | None,
-    kept_as: str | None = None,
 ) -> dict[str, Any]:
     """List what would become of each client.
 
-    The lists go into `recipients`: a folder (as a file of dry_runs.py), a file such as the log (as
-    text), or, if None, the result; only the last needs memory for all clients. `kept_as` is the run
-    under which they are kept, or None.
+    The lists go into `recipients`: a folder (as dry_runs.py has them), a file such as the log (as
+    text), or, if None, the result; only the last needs memory for all clients.
     """
     before = week.state.frozen_before(with_audience=True)
     about = {
@@ -57,22 +55,17 @@ def dry_run(
         "snapshot": week.snapshot_number,
         "compared_with": before.week if before else None,
     }
-    made = {"run": kept_as, "made_at": options.clock().isoformat(), "shards": week.shards}
     with TemporaryDirectory() as temporary:
         folder = recipients if recipients and recipients.is_dir() else Path(temporary)
-        path = folder / dry_runs.NAME
-        dry_runs.write(path, _lines(installation, week, options, before), about | made)
-        lists = DryRunLists.at(path)
+        counts = write(folder, _lines(installation, week, options, before))
         unknown = week.snapshot.counts.unknown.named
-        result = about | {"counts": lists.counts, "unknown_exchanges": unknown}
+        result = about | {"counts": counts, "unknown_exchanges": unknown}
         log.info("%s: %s", week.iso_week, summary(result))
-        if kept_as is not None:
-            dry_runs.keep(installation.tables, week, kept_as, path)
         if recipients is None:
-            return result | {str(kind): [*lists.lines(kind)] for kind in DryRunList}
+            return result | {str(kind): [*lines(folder, kind)] for kind in DryRunList}
         if recipients != folder:
             with recipients.open("w") as file:
-                file.writelines(text_lines(result, lists, MOST_LOGGED))
+                file.writelines(text_lines(result, folder, MOST_LOGGED))
         return result
 
 
@@ -92,8 +85,8 @@ def _lines(
         plan = options.plan(ledger)
         ledger_before = _ledger(installation, IsoWeek.parse(before.week), shard) if before else None
         for batch in require_shard(batches, shard):
-            lines = lines_of(batch, plan, ledger_before)
-            yield pa.RecordBatch.from_pylist([*lines], LINES_SCHEMA)
+            found = lines_of(batch, plan, ledger_before)
+            yield pa.RecordBatch.from_pylist([*found], LINES_SCHEMA)
 
     rows = by_shard(audience.spark, _compared(audience, week, before), shards)
     for row in rows.mapInArrow(task, ddl_of(LINES)).toLocalIterator():
