@@ -57,7 +57,6 @@ from shardpost.run_requests.model.requests import require_known
 from shardpost.settings import installations
 from shardpost.spark.job import document_of
 from shardpost.weekly_email.email_job import (
-    RATE_SHARES,
     SEND_TIME,
     WEEKLY_EMAIL,
     EmailRequest,
@@ -74,6 +73,7 @@ from shardpost.wording import some_of
 log = logging.getLogger(__name__)
 
 MOST_NAMED = 20  # clients that a message names
+AT_ONCE = 2  # tasks that send
 PARAMS = {
     "week": text_param(
         "Week",
@@ -153,7 +153,6 @@ def groups(frozen: dict[str, Any], params: Any = None) -> list[dict[str, Any]]:
         mode=Mode.DRY_RUN if params["dry_run"] else Mode.SEND,
         # All shards of a week that has not ended are as of one instant.
         as_of=parse_instant(frozen["as_of"]) if params["early"] else None,
-        groups=min(RATE_SHARES, len(frozen["groups"])),
         is_part=True,
         **common_options(params),
     )
@@ -243,8 +242,8 @@ for own in installations():
             job=WEEKLY_EMAIL,
             mails=True,
             map_index_template="{{ task.part }}",
-            max_active_tis_per_dag=RATE_SHARES,  # over all runs, so that a backfill keeps the rate
-            execution_timeout=2 * SEND_TIME,  # it may wait as long for a share of the rate
+            max_active_tis_per_dag=AT_ONCE,  # over all runs, as in a backfill
+            execution_timeout=2 * SEND_TIME,  # it may wait as long for its turn at the rate
             doc_md="Mails the clients of its shards that are not mailed yet.",
         )
         sent: Any = send.expand_kwargs(groups(frozen)).output

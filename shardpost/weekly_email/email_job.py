@@ -68,9 +68,7 @@ def shard_label(shards: Sequence[int]) -> str:
     return f"{'shard' if len(shards) == 1 else 'shards'} {shard_text(shards)}"
 
 
-# At a rate, so many jobs send at once, of whatever runs and weeks; each has its share.
-RATE_SHARES = 2
-# For a task of a DAG, also while others have all shares: a low rate and many clients take long.
+# For a task of a DAG, also while another sends at the rate: that and many clients take long.
 SEND_TIME = timedelta(hours=12)
 # How often a mail whose delivery is unknown may be sent again, per client and week.
 MOST_RESENDS = 1
@@ -119,7 +117,7 @@ class EmailRequest:
     `now` defaults to the clock's time. `shards` is written as `0-3` or `0,2,5-7` (else UsageError),
     or None for all. `early`: a week that has not ended, as of `as_of` at the latest (None: `now`).
     `again`: FAILED mails failed clients again, SUPPRESSED those not subscribed then but subscribed
-    now. `on_unknown`: None for the setting. `groups`: how many jobs share the rate limit.
+    now. `on_unknown`: None for the setting.
     `is_part`: a later step decides about refusals and limits from the answers of all jobs.
     `is_scheduled`: the run may skip its week. `country_changed`, `accept_drop`: accept what would
     be refused (plausibility.py). `recipients`: the folder (dry_runs.py) or text file for the lists
@@ -134,7 +132,6 @@ class EmailRequest:
     as_of: datetime | None = None
     again: Literal["FAILED", "SUPPRESSED"] | None = None
     on_unknown: Literal["hold", "resend"] | None = None
-    groups: int = 1
     is_part: bool = False
     is_scheduled: bool = False
     country_changed: bool = False

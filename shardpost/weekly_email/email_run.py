@@ -7,10 +7,9 @@ and JSON document.
 import logging
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from itertools import cycle
 from typing import Any
 
 from shardpost.delta import snapshots
@@ -18,12 +17,12 @@ from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, o
 from shardpost.holders.plausibility import CollapseError
 from shardpost.holders.spark.held_positions import holding_clients
 from shardpost.installation import Installation
-from shardpost.locks.locks import LockedError, exclusive
+from shardpost.locks.locks import exclusive
 from shardpost.spark.job import JobResult
 from shardpost.values.schedules import WeeklyTime
 from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus
-from shardpost.weekly_email.email_job import RATE_SHARES, SEND_TIME, EmailRequest, Mode, shard_label
+from shardpost.weekly_email.email_job import SEND_TIME, EmailRequest, Mode, shard_label
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, WITH_ADDRESS, FrozenWeeks
 from shardpost.weekly_email.limits import MailLimits, too_many
 from shardpost.weekly_email.model.week import IsoWeek
@@ -43,8 +42,6 @@ from shardpost.weekly_email.spark.send import send_shards, spark_errors_of
 from shardpost.weekly_email.week_state import WeekState
 
 log = logging.getLogger(__name__)
-
-TURN_SECONDS = 30.0  # for one share of the rate, before another is asked for
 
 
 def run(request: EmailRequest, installation: Installation) -> JobResult:
@@ -140,11 +137,8 @@ def send(
     unsubscribed = Unsubscribed(installation.tables, week.snapshot.number)
     options = replace(options, has_unsubscribed=unsubscribed)
     patience = SEND_TIME.total_seconds() if request.is_part else installation.files.lock_wait
-    with (
-        share_of_rate(installation, patience, RATE_SHARES // request.groups) as rate,
-        week.state.locked(week.shards),
-    ):
-        # The share may have come hours later, with nothing new about who has unsubscribed.
+    with at_rate(installation, patience), week.state.locked(week.shards):
+        # The turn may have come hours later, with nothing new about who has unsubscribed.
         newest, most = snapshots.current(installation.tables), installation.settings
         require_recent(newest, options.clock(), most.mail_snapshot_age)
         # The locks keep an audience as it is, but it may have been erased before.
@@ -154,7 +148,7 @@ def send(
             snapshots.require_in_force(installation.tables, week.snapshot)
         own_templates.keep_look(installation.tables, week.context, week.shards, options.clock())
         log.info("%s: mailing %s", week.iso_week, shard_label(week.shards))
-        reports = send_shards(installation, week, options, rate)
+        reports = send_shards(installation, week, options)
         if not request.is_part:
             reports = settle_refusals(installation, week.iso_week, reports)
         week.state.mark_end(options.clock())
@@ -171,37 +165,14 @@ def send(
     return exit_code_of(installation.values(MailLimits), document, errors), document
 
 
-@contextmanager
-def share_of_rate(
-    installation: Installation, patience: float, most: int = RATE_SHARES
-) -> Iterator[float | None]:
-    """Give this job its mails per second: of the shares that no other job has, at most so many.
+def at_rate(installation: Installation, patience: float) -> AbstractContextManager[object]:
+    """Let one job at a time send, if there is a rate of mails for all.
 
-    Waits while others have all; at most `patience` seconds, then LockedError.
+    Another one waits at most `patience` seconds, then LockedError.
     """
-    rate, files, what = installation.settings.mail_rate, installation.files, "a send at a rate"
-    if rate is None:
-        yield None
-        return
-    names = [f"mail-rate-{number}" for number in range(RATE_SHARES)]
-    with ExitStack() as held:
-        shares = 0
-        for name in names:
-            if shares < most:
-                with suppress(LockedError):
-                    held.enter_context(exclusive(files, name, what))
-                    shares += 1
-        end, turns = time.monotonic() + patience, cycle(names)
-        while not shares:  # each in turn, for whichever is free first
-            left = max(0.0, end - time.monotonic())
-            try:
-                of_turn = exclusive(files, next(turns), what, wait=min(left, TURN_SECONDS))
-                held.enter_context(of_turn)
-                shares = 1
-            except LockedError:
-                if not left:
-                    raise
-        yield rate * shares / RATE_SHARES
+    if installation.settings.mail_rate is None:
+        return nullcontext()
+    return exclusive(installation.files, "mail-rate", "a send at a rate", wait=patience)
 
 
 def _counted(week: PreparedWeek, reports: Sequence[ShardReport]) -> list[ShardStatus]:

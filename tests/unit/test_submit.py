@@ -152,7 +152,7 @@ WEEK = IsoWeek.parse("2020-W53")
         EmailRequest(
             WEEK, NOW, Mode.DRY_RUN, early=True, as_of=NOW, recipients=Path("/dev/stdout")
         ),
-        EmailRequest(WEEK, NOW, again="SUPPRESSED", on_unknown="resend", groups=2),
+        EmailRequest(WEEK, NOW, again="SUPPRESSED", on_unknown="resend", is_part=True),
         ImportRequest(FileSource("/a/\n'\"b.csv", Format.CSV), "-x", now=NOW),
         ImportRequest(
             JdbcSource("jdbc:x://y", query="SELECT 1"), "Ann", True, "é", 0.2, "", now=NOW

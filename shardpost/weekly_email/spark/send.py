@@ -103,18 +103,18 @@ MOST_WAITING = 256
 
 
 def send_shards(
-    installation: Installation, week: PreparedWeek, options: SendOptions, rate: float | None
+    installation: Installation, week: PreparedWeek, options: SendOptions
 ) -> list[ShardReport]:
     """Mail the open clients of the run's shards; return the report of each.
 
-    `rate` is the mails per second of this run, or None: with a limit, the number of parallel shards
-    is that of the cores now, even if executors join later.
+    At a rate, the number of parallel shards is that of the cores now, even if executors join later.
     """
     audience = WeekFrames(installation.tables, week)
     members = audience.members().persist(StorageLevel.DISK_ONLY)
     counts, shards = members.groupBy("shard").count().collect(), week.shards
     sizes = {row["shard"]: row["count"] for row in counts}  # without empty shards
     context = audience.spark.sparkContext  # waits until its executors have joined
+    rate = installation.settings.mail_rate
     at_once = min(len(shards), context.defaultParallelism if rate else MOST_WAITING)
     shard_rate = rate / at_once if rate else None
 
