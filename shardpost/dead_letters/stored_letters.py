@@ -41,8 +41,7 @@ _LETTERS = """letters (
 # Malformed letters are not grouped by key: each is removed by its own tombstone, or by a
 # hand-written one, which covers all before it.
 _MALFORMED = "malformed (offset INTEGER PRIMARY KEY, key BLOB)"
-_NEWEST = "newest (is_append_time INTEGER)"
-TABLES = (_LETTERS, _MALFORMED, _NEWEST)
+TABLES = (_LETTERS, _MALFORMED)
 
 _OUTCOMES = {outcome.name: int(outcome) for outcome in Outcome}
 _LIVE = """
@@ -189,8 +188,6 @@ def fold(rules: RetryRules, database: Connection, records: Sequence[Record]) -> 
         for key, one in folds.items()
     )
     database.executemany("REPLACE INTO letters VALUES (?, ?, ?, ?, ?, ?, ?, ?)", changed)
-    database.execute("DELETE FROM newest")
-    database.execute("INSERT INTO newest VALUES (?)", (records[-1].is_append_time,))
 
 
 def _stored_key(record: Record) -> bytes:
@@ -221,12 +218,6 @@ class LettersNow:
     def __init__(self, database: Connection, now: datetime) -> None:
         self._database = database
         self._given = {**_OUTCOMES, "now": _microseconds(now)}
-
-    @property
-    def is_append_time(self) -> bool:
-        """Whether the broker stamps the letters, as the newest record shows."""
-        row = self._database.execute("SELECT is_append_time FROM newest").fetchone()
-        return row is None or bool(row[0])
 
     def counts(self) -> Counter[Outcome]:
         """Return the number of letters for each outcome."""

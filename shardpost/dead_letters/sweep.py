@@ -117,8 +117,7 @@ class Sweep:
 class PartitionReport:
     """The number of letters per outcome of a partition; `error` is what stopped the sweep.
 
-    `parked` counts parked letters by origin and fingerprint of their error. `is_append_time` says
-    whether the broker stamps the letters, as its newest record shows; `misplaced` counts retried or
+    `parked` counts parked letters by origin and fingerprint of their error, `misplaced` retried or
     parked letters outside their key's partition. `is_second`: an earlier attempt was lost with its
     executor; what it committed is not counted.
     """
@@ -127,7 +126,6 @@ class PartitionReport:
     counts: Counter[Outcome] = field(default_factory=Counter)
     error: str | None = None
     parked: Counter[ParkedGroup] = field(default_factory=Counter)
-    is_append_time: bool = True
     misplaced: int = 0
     is_second: bool = False
 
@@ -169,7 +167,7 @@ def _sweep(sweep: Sweep, report: PartitionReport) -> Counter[Outcome]:
         try:
             with projections.open(partition) as database:
                 letters = LettersNow(database, sweep.now)
-                counts, report.is_append_time = letters.counts(), letters.is_append_time
+                counts = letters.counts()
                 if count := letters.select():
                     step("publish")
                     selected = letters.selected()
@@ -275,13 +273,7 @@ def _sweep_store(
 
 
 def _warn(store: str, reports: Sequence[PartitionReport]) -> None:
-    """Warn about producer timestamps, which may be slow, and about misplaced letters."""
-    if any(report.counts and not report.is_append_time for report in reports):
-        log.warning(
-            "%s: its timestamps come from the producers, so a slow clock makes retries too early:"
-            " set message.timestamp.type=LogAppendTime on it (docs/dead-letters.md)",
-            store,
-        )
+    """Warn about misplaced letters."""
     if count := sum(report.misplaced for report in reports):
         log.warning(
             "%s: %d of these letters were not in the partition of their original key: a letter in"

@@ -179,14 +179,6 @@ def low_of(settings: Settings, topic: str) -> int:
     return offsets.watermarks(installed(settings).kafka, {topic: 1}, committed=True)[topic][0][0]
 
 
-def test_a_store_with_times_of_producers_is_named_as_long_as_it_has_them(
-    ready: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
-    put(ready, [failed(ready, original(0))])
-    assert run(ready, 0) == {"waiting": 1}
-    assert f"{ready.topic('dead-letters')}: its timestamps come from the producers" in caplog.text
-
-
 def test_the_table_has_the_times_of_the_broker_however_many_letters_there_are(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
