@@ -59,7 +59,7 @@ with NamedTemporaryFile() as file, projection.opened(Path(file.name)) as databas
     for table in TABLES:
         database.execute(f"CREATE TABLE {table}")
     for n in range(0, count, 1_000):
-        fold(RULES, False, database, [*map(letter, range(n, n + 1_000))])
+        fold(RULES, database, [*map(letter, range(n, n + 1_000))])
     index = LettersNow(database, NOW)
     index.select()
     letters = ((letter(selected.offset), selected) for selected in index.selected())

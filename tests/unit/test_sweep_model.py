@@ -156,7 +156,7 @@ class World:
         """Fold what is new, and return a copy of it as of now."""
         known, until = self.folded.get(partition) or (empty_letters(), -1)
         if new := [record for record in self.stores[partition] if record.offset > until]:
-            fold(SETTINGS.retry_rules, False, known, new)
+            fold(SETTINGS.retry_rules, known, new)
             self.folded[partition] = known, new[-1].offset
         copy = sqlite3.connect(":memory:")
         known.commit()
