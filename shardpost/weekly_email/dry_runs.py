@@ -16,28 +16,25 @@ from typing import Any
 from shardpost.delta.arrow_schema import schema_of
 from shardpost.delta.snapshot import UnknownExchanges
 from shardpost.delta.table import Array, columns
-from shardpost.errors import one_line, shown, visible
+from shardpost.errors import one_line, shown
 
 
 class DryRunList(StrEnum):
-    """The lists of a dry run. Each client is in one of the first four."""
+    """The lists of a dry run. Each client is in one of them."""
 
     RECIPIENTS = "recipients"
     SUPPRESSED = "suppressed"
     FAILED = "failed"
     UNCHANGED = "unchanged"  # would not change: mailed already, held, or open
-    NEW = "new"  # would get one this week and got none in the week compared with
-    LEFT = "left"  # the reverse
 
     @property
     def fields(self) -> tuple[str, ...]:
         """The columns of `LINES` in this list."""
         if self is DryRunList.RECIPIENTS:
             return ("client", "shard", "email", "positions")
-        return ("client",) if self in COMPARED else ("client", "shard", "reason")
+        return ("client", "shard", "reason")
 
 
-COMPARED = (DryRunList.NEW, DryRunList.LEFT)  # with another week
 MEANS = {
     DryRunList.RECIPIENTS: "would get an e-mail",
     DryRunList.SUPPRESSED: "would be suppressed",
@@ -59,14 +56,14 @@ def write(folder: Path, rows: Iterable[dict[str, Any]]) -> dict[str, int]:
         files = {kind: opened.enter_context(_path(folder, kind).open("w")) for kind in DryRunList}
         for row in rows:
             kind = DryRunList(row["list"])
-            line = row["client"] if kind in COMPARED else {name: row[name] for name in kind.fields}
+            line = {name: row[name] for name in kind.fields}
             files[kind].write(f"{json.dumps(line)}\n")
             counts[kind] += 1
     return {**counts}
 
 
-def lines(folder: Path, kind: DryRunList) -> Iterator[Any]:
-    """Yield the lines of a list: its fields, or just the client."""
+def lines(folder: Path, kind: DryRunList) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a list: its fields."""
     with _path(folder, kind).open() as file:
         yield from map(json.loads, file)
 
@@ -81,9 +78,7 @@ def text_lines(result: Mapping[str, Any], folder: Path, most: int | None = None)
     for kind in DryRunList:
         if not counts[kind]:
             continue
-        if kind in COMPARED:
-            yield f"{kind}, compared with {result['compared_with']}:\n"
-        elif kind is not DryRunList.RECIPIENTS:
+        if kind is not DryRunList.RECIPIENTS:
             yield f"{MEANS[kind]}:\n"
         for line in islice(lines(folder, kind), most):
             yield f"{one_line(_text(line))}\n"
@@ -101,20 +96,14 @@ def summary(result: Mapping[str, Any]) -> str:
         for kind, what in MEANS.items()
         if kind is DryRunList.RECIPIENTS or counts[kind]
     ]
-    if result["compared_with"]:
-        new, left = counts[DryRunList.NEW], counts[DryRunList.LEFT]
-        parts.append(f"{new} new and {left} left since {result['compared_with']}")
     if unknown := result["unknown_exchanges"]:
         parts.append(str(UnknownExchanges.of(unknown)))
     return ", ".join(parts)
 
 
-def _text(line: Any) -> str:
-    match line:
-        case str():
-            return visible(line)
-        case {"positions": positions}:
-            ids = ", ".join(map(shown, positions))
-            return f"{shown(line['client'])} <{line['email']}>, shard {line['shard']}: {ids}"
-        case _:
-            return f"{shown(line['client'])}, shard {line['shard']}: {line['reason']}"
+def _text(line: dict[str, Any]) -> str:
+    where = f"shard {line['shard']}"
+    if "positions" in line:
+        ids = ", ".join(map(shown, line["positions"]))
+        return f"{shown(line['client'])} <{line['email']}>, {where}: {ids}"
+    return f"{shown(line['client'])}, {where}: {line['reason']}"

@@ -73,12 +73,12 @@ class WeekState:
         """The week as it was frozen."""
         return next((known for known in self.frozen_weeks if known.week == str(self.week)), None)
 
-    def frozen_before(self, *, with_audience: bool = False) -> FrozenWeek | None:
-        """Return the last frozen week before with any client, optionally with its audience."""
+    def frozen_before(self) -> FrozenWeek | None:
+        """Return the last frozen week before with any client."""
         # Text such as 2026-W47 sorts in the order of the weeks.
         week = str(self.week)
         earlier = (known for known in self.frozen_weeks if known.recipients and known.week < week)
-        return next((one for one in earlier if not (with_audience and one.why_no_audience)), None)
+        return next(earlier, None)
 
     @cached_property
     def paused(self) -> PausedWeek | None:

@@ -74,8 +74,7 @@ def test_an_old_audience_goes_and_the_next_one_is_mailed_as_it_was_frozen(
     )
     assert close_old_weeks(installed(world.settings), NOW).weeks == [str(OLD)]
     code, listed = run(world, "--dry-run")
-    assert (code, listed["compared_with"]) == (0, str(WEEK.previous))
-    assert len(listed["recipients"]) == 3
+    assert (code, len(listed["recipients"])) == (0, 3)
     assert run(world)[0] == 0
     assert server.taken == {f"{name}@x.example": 1 for name in NAMES}
     for more in ((), ("--dry-run",), ("--shards", "0")):

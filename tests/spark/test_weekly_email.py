@@ -112,7 +112,6 @@ def test_everybody_who_held_at_the_weeks_end_gets_one_as_the_dry_run_says_of_eve
             key=lambda item: (partition_of(item[0], 4), item[0]),
         )
     ]
-    assert (listed["compared_with"], listed["new"], listed["left"]) == (None, [], [])
     why = {one["client"]: one["reason"] for one in listed["failed"]}
     assert why.pop("client7").startswith("unusable e-mail address 'no address'")
     assert why == {"nobody": "no contact: the client has no record in `clients`"}
@@ -435,8 +434,8 @@ def test_a_dry_run_can_leave_its_lists_in_a_folder_or_as_text_in_a_file(
     world: World, tmp_path: Path
 ) -> None:
     one_client(world)
-    counts = dict.fromkeys(("suppressed", "failed", "unchanged", "new", "left"), 0)
-    listed = {"week": str(WEEK), "snapshot": 1, "compared_with": None}
+    counts = dict.fromkeys(("suppressed", "failed", "unchanged"), 0)
+    listed = {"week": str(WEEK), "snapshot": 1}
     listed |= {"counts": {"recipients": 1, **counts}, "unknown_exchanges": {}}
     assert run(world, "--dry-run", "--recipients", str(tmp_path)) == (0, listed)
     lines = dry_runs.lines(tmp_path, DryRunList.RECIPIENTS)
@@ -446,29 +445,6 @@ def test_a_dry_run_can_leave_its_lists_in_a_folder_or_as_text_in_a_file(
         f"client1 <client1@x.example>, shard {partition_of('client1', 4)}: 1",
         "1 would get an e-mail; nothing was sent",
     ]
-
-
-def test_a_dry_run_names_who_is_new_and_who_left_since_the_last_week_with_an_audience(
-    world: World, server: MailServer
-) -> None:
-    for client in ("client1", "client2", "client3", "client4"):
-        world.position(client, client)
-        world.client(client, subscribed=client != "client4")
-    world.commit(looked_at=NOW)
-    run(world)
-    next_time = WEEK.next.next.end + timedelta(hours=8)
-    world.close("client2", at=NOW)
-    world.client("client3", subscribed=False)
-    world.client("client4")
-    world.position("client5", "client5", at=NOW)
-    world.client("client5")
-    world.commit(looked_at=next_time)
-    after = email_request(WEEK.next.next, "--dry-run", now=next_time)
-    listed = weekly_email(after, installed(world.settings))[1]
-    assert listed["compared_with"] == str(WEEK)
-    assert sorted(listed["new"]) == ["client4", "client5"]
-    assert sorted(listed["left"]) == ["client2", "client3"]
-    assert {to["client"] for to in listed["recipients"]} == {"client1", "client4", "client5"}
 
 
 @pytest.mark.one_of("weeks in trouble")

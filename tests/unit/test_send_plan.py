@@ -37,29 +37,18 @@ from tests.support.members import MEMBERS, WEEK
 from tests.support.object_store import folder_of
 
 EARLY = datetime(2026, 11, 20, tzinfo=UTC)
-COLUMNS = pa.schema(
-    [
-        *MEMBERS,
-        *((name, pa.bool_()) for name in ("is_member", "was_member")),
-        ("shard", pa.int32()),
-    ]
-)
+COLUMNS = pa.schema([*MEMBERS, ("shard", pa.int32())])
 LONG = "x" * 2000
 
 
 def member(client: str, **more: Any) -> dict[str, Any]:
     now = {"email_now": f"new-{client}@x.example"}
-    return members.member(client, is_member=True, shard=1, **{"was_member": False} | now | more)
-
-
-def gone(client: str) -> dict[str, Any]:
-    return {"client": client, "is_member": False, "was_member": True, "shard": 1}
+    return members.member(client, shard=1, **now | more)
 
 
 def lists(
     rows: Iterable[dict[str, Any]],
     ledger: LedgerIndex | None = None,
-    before: LedgerIndex | None = None,
     *,
     resend: ResendPolicy | None = None,
     is_early: bool = False,
@@ -67,7 +56,7 @@ def lists(
     made = members.plan(ledger, resend, as_of=EARLY if is_early else WEEK.end)
     batch = pa.RecordBatch.from_pylist(list(rows), COLUMNS)
     with TemporaryDirectory() as folder:
-        counts = dry_runs.write(Path(folder), lines_of(batch, made, before))
+        counts = dry_runs.write(Path(folder), lines_of(batch, made))
         found = {str(kind): [*dry_runs.lines(Path(folder), kind)] for kind in DryRunList}
     assert counts == {kind: len(lines) for kind, lines in found.items()}
     return {kind: lines for kind, lines in found.items() if lines}
@@ -163,33 +152,6 @@ def test_in_an_early_week_whom_no_mail_can_be_written_to_stays_open() -> None:
     assert unchanged["blank"] == "not mailed yet: no e-mail address"
     assert "bad" in unchanged
     assert {one["client"] for one in found["suppressed"]} == {"off", "deleted"}
-
-
-def test_new_are_those_who_get_one_now_and_got_none_before_and_left_the_reverse() -> None:
-    rows = [
-        member("same", was_member=True),
-        member("new"),
-        member("sent", was_member=False),
-        member("off", was_member=True, subscribed=False),
-        member("mended", was_member=True),
-        member("still bad", was_member=True, email="nonsense"),
-        gone("sold"),
-        gone("sold, was off"),
-    ]
-    states = {
-        "same": DeliveryState.SENT,
-        "mended": DeliveryState.FAILED,
-        "still bad": DeliveryState.FAILED,
-        "sold, was off": DeliveryState.SUPPRESSED,
-    }
-    before = LedgerIndex.fold(LedgerEntry(client, state) for client, state in states.items())
-    found = lists(rows, LEDGER, before)
-    assert found["new"] == ["new", "sent", "mended"]
-    assert found["left"] == ["off", "sold"]
-
-
-def test_without_a_week_before_nobody_is_new() -> None:
-    assert set(lists(EVERYBODY)) == {"recipients", "suppressed", "failed"}
 
 
 SUBSCRIBED = {"a": True, "b": True, "c": True, "d": False}
@@ -312,4 +274,4 @@ def test_a_template_that_goes_wrong_stops_the_steps_and_makes_nobody_final() -> 
     assert "with the values of client bcd" in str(found.stop_reason)
     again = replace(found, stop_reason=None)
     with pytest.raises(ShardpostError, match=r"subject\.txt, line 1"):
-        list(lines_of(pa.RecordBatch.from_pylist([member("bcd")], COLUMNS), again, None))
+        list(lines_of(pa.RecordBatch.from_pylist([member("bcd")], COLUMNS), again))

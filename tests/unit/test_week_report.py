@@ -230,53 +230,48 @@ def test_unknown_clients_are_listed_harmlessly_and_what_to_do_is_named() -> None
     assert "`shardpost emails resolve`" in text
 
 
-def dry_run_of(compared_with: str | None = None, **counts: int) -> dict[str, Any]:
+def dry_run_of(**counts: int) -> dict[str, Any]:
     all_counts = dict.fromkeys(map(str, DryRunList), 0) | counts
-    named = {"week": "2026-W47", "compared_with": compared_with}
-    return named | {"counts": all_counts, "unknown_exchanges": {}}
+    return {"week": "2026-W47", "counts": all_counts, "unknown_exchanges": {}}
 
 
 def test_a_dry_run_names_everybody_under_a_heading_and_ends_with_the_counts(
     tmp_path: Path,
 ) -> None:
     lines: list[dict[str, Any]] = [
-        {"list": "new", "client": "c3"},
-        {"list": "new", "client": "c4"},
         {"list": "suppressed", "client": "c1", "shard": 1, "reason": "why"},
         {"list": "failed", "client": "c2", "shard": 1, "reason": "why"},
     ]
-    result = dry_run_of("2026-W46", suppressed=1, failed=1, new=2)
+    result = dry_run_of(suppressed=1, failed=1)
     result["unknown_exchanges"] = {"TSE": 2}
     assert write(tmp_path, lines) == result["counts"]
     assert "".join(text_lines(result, tmp_path)).splitlines() == [
         *("would be suppressed:", "c1, shard 1: why", "would fail:", "c2, shard 1: why"),
-        *("new, compared with 2026-W46:", "c3", "c4"),
-        "0 would get an e-mail, 1 would be suppressed, 1 would fail, 2 new and 0 left since"
-        " 2026-W46, 2 open positions on exchanges without a country ('TSE' 2); nothing was sent",
+        "0 would get an e-mail, 1 would be suppressed, 1 would fail, 2 open positions on exchanges"
+        " without a country ('TSE' 2); nothing was sent",
     ]
 
 
 def test_a_log_has_the_first_of_a_list_and_what_lists_the_others(tmp_path: Path) -> None:
-    write(tmp_path, [{"list": "left", "client": f"c{n}"} for n in (1, 2, 3)])
-    assert "".join(text_lines(dry_run_of("2026-W46", left=3), tmp_path, 1)).splitlines()[:3] == [
-        "left, compared with 2026-W46:",
-        "c1",
+    line = {"list": "failed", "shard": 1, "reason": "why"}
+    write(tmp_path, [{**line, "client": f"c{n}"} for n in (1, 2, 3)])
+    assert "".join(text_lines(dry_run_of(failed=3), tmp_path, 1)).splitlines()[:3] == [
+        "would fail:",
+        "c1, shard 1: why",
         "… and 2 more: `shardpost email --week 2026-W47 --dry-run` lists them",
     ]
 
 
 def test_the_json_of_a_dry_run_is_one_document_with_all_lists(tmp_path: Path) -> None:
-    named = [("left", "c1"), ("new", "c2"), ("left", "c3"), ("failed", "c4"), ("recipients", "c5")]
+    named = [("failed", "c3"), ("failed", "c4"), ("recipients", "c5")]
     more = {"shard": 1, "email": "c5@x.example", "positions": ["7", "8"], "reason": "why"}
     write(tmp_path, ({"list": kind, "client": one} | more for kind, one in named))
-    result = dry_run_of("2026-W46")
+    result = dry_run_of()
     assert json.loads("".join(_dry_run_document(result, tmp_path))) == {
         **result,
         "suppressed": [],
         "unchanged": [],
-        "new": ["c2"],
-        "left": ["c1", "c3"],
-        "failed": [{"client": "c4", "shard": 1, "reason": "why"}],
+        "failed": [{"client": c, "shard": 1, "reason": "why"} for c in ("c3", "c4")],
         "recipients": [
             {"client": "c5", "shard": 1, "email": "c5@x.example", "positions": ["7", "8"]}
         ],

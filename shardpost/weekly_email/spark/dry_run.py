@@ -7,13 +7,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from shardpost.delta.table import ddl_of
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
-from shardpost.spark.kafka_source import partition_column
 from shardpost.weekly_email.dry_runs import (
     LINES,
     LINES_SCHEMA,
@@ -24,9 +21,8 @@ from shardpost.weekly_email.dry_runs import (
     write,
 )
 from shardpost.weekly_email.ledger_topic import ShardLedger
-from shardpost.weekly_email.model.ledger import HANDED_OVER, DeliveryState
+from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
-from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.prepared_week import PreparedWeek
 from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan, Step
 from shardpost.weekly_email.send_shard import SendOptions
@@ -49,15 +45,10 @@ def dry_run(
     The lists go into `recipients`: a folder (as dry_runs.py has them), a file such as the log (as
     text), or, if None, the result; only the last needs memory for all clients.
     """
-    before = week.state.frozen_before(with_audience=True)
-    about = {
-        "week": str(week.iso_week),
-        "snapshot": week.snapshot_number,
-        "compared_with": before.week if before else None,
-    }
+    about = {"week": str(week.iso_week), "snapshot": week.snapshot_number}
     with TemporaryDirectory() as temporary:
         folder = recipients if recipients and recipients.is_dir() else Path(temporary)
-        counts = write(folder, _lines(installation, week, options, before))
+        counts = write(folder, _lines(installation, week, options))
         unknown = week.snapshot.counts.unknown.named
         result = about | {"counts": counts, "unknown_exchanges": unknown}
         log.info("%s: %s", week.iso_week, summary(result))
@@ -70,49 +61,23 @@ def dry_run(
 
 
 def _lines(
-    installation: Installation,
-    week: PreparedWeek,
-    options: SendOptions,
-    before: FrozenWeek | None,
+    installation: Installation, week: PreparedWeek, options: SendOptions
 ) -> Iterator[dict[str, Any]]:
-    """Yield what would become of each client now, by shard and client, and since `before`."""
+    """Yield what would become of each client now, by shard and client."""
     audience, shards = WeekFrames(installation.tables, week), week.shards
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         shard = shard_of_this_task(shards)
-        ledger = _ledger(installation, options.context.week, shard)
+        entries = ShardLedger(installation.kafka, week.iso_week, shard).entries()
+        ledger = LedgerIndex.fold(entries)
         sending_to_unknown(ledger)
         plan = options.plan(ledger)
-        ledger_before = _ledger(installation, IsoWeek.parse(before.week), shard) if before else None
         for batch in require_shard(batches, shard):
-            found = lines_of(batch, plan, ledger_before)
-            yield pa.RecordBatch.from_pylist([*found], LINES_SCHEMA)
+            yield pa.RecordBatch.from_pylist([*lines_of(batch, plan)], LINES_SCHEMA)
 
-    rows = by_shard(audience.spark, _compared(audience, week, before), shards)
+    rows = by_shard(audience.spark, audience.members(), shards)
     for row in rows.mapInArrow(task, ddl_of(LINES)).toLocalIterator():
         yield row.asDict()
-
-
-def _ledger(installation: Installation, week: IsoWeek, shard: int) -> LedgerIndex:
-    return LedgerIndex.fold(ShardLedger(installation.kafka, week, shard).entries())
-
-
-def _compared(audience: WeekFrames, week: PreparedWeek, before: FrozenWeek | None) -> DataFrame:
-    """Return the members of both weeks; `is_member` and `was_member` say of which."""
-    now = audience.members().withColumn("is_member", F.lit(True))
-    if before is None:
-        return now.withColumn("was_member", F.lit(False))
-    client = F.col("client")
-    shard = partition_column(audience.spark, client, week.partitions)
-    then = audience.frozen(before).select(
-        client, shard.alias("shard_then"), F.lit(True).alias("was_member")
-    )
-    others = [name for name in now.columns if name not in ("shard", "is_member")]
-    return now.join(then, "client", "full").select(
-        *others,
-        F.coalesce("shard", "shard_then").alias("shard"),
-        *(F.coalesce(name, F.lit(False)).alias(name) for name in ("is_member", "was_member")),
-    )
 
 
 def why_unchanged(state: DeliveryState | None, resends: int) -> str:
@@ -129,40 +94,24 @@ def why_unchanged(state: DeliveryState | None, resends: int) -> str:
     return "delivery unknown: held for a person; --on-unknown resend mails it again"
 
 
-GOT_NONE = (DeliveryState.FAILED, DeliveryState.SUPPRESSED)  # no e-mail
-
-
-def lines_of(
-    batch: pa.RecordBatch, plan: SendPlan, before: LedgerIndex | None
-) -> Iterator[dict[str, Any]]:
+def lines_of(batch: pa.RecordBatch, plan: SendPlan) -> Iterator[dict[str, Any]]:
     """Yield the lines of a batch of a shard as rows of `LINES`, in the order of its rows.
 
-    The batch has the columns of `SendPlan`, and `shard`, `is_member` of this week's audience, and
-    `was_member` of the audience before, whose ledger is `before` (None: no comparison). Raises
-    ShardpostError for what would stop the run.
+    The batch has the columns of `SendPlan`, and `shard`. Raises ShardpostError for what would stop
+    the run.
     """
-    clients = batch.column("client").to_pylist()
-    states = plan.ledger_index.states(clients)
-    states_before = before.states(clients) if before is not None else [None] * len(clients)
+    states = plan.ledger_index.states(batch.column("client").to_pylist())
     steps = {
         (step.mail if isinstance(step, MailToSend) else step.entry).client: step
-        for step in plan.steps([batch.filter(batch.column("is_member"))])
+        for step in plan.steps([batch])
     }
     if plan.stop_reason:
         raise ShardpostError(plan.stop_reason)
-    for row, state, state_before in zip(batch.to_pylist(), states, states_before, strict=True):
-        client, kind = row["client"], DryRunList.UNCHANGED
-        line = {"client": client, "shard": row["shard"]}
-        if row["is_member"]:
-            why = why_unchanged(state, plan.ledger_index.resent(client))
-            kind, more = _forecast(steps.get(client), row, state, why)
-            yield {"list": kind, **line, **more}
-        gets = kind is DryRunList.RECIPIENTS or (
-            kind is DryRunList.UNCHANGED and state in HANDED_OVER
-        )
-        had = row["was_member"] and state_before not in GOT_NONE
-        if before is not None and gets != had:
-            yield {"list": DryRunList.NEW if gets else DryRunList.LEFT, **line}
+    for row, state in zip(batch.to_pylist(), states, strict=True):
+        client = row["client"]
+        why = why_unchanged(state, plan.ledger_index.resent(client))
+        kind, more = _forecast(steps.get(client), row, state, why)
+        yield {"list": kind, "client": client, "shard": row["shard"], **more}
 
 
 def _forecast(
