@@ -164,16 +164,11 @@ def data_files(
 
 
 def _names(root: str) -> Iterator[str]:
-    folders = [""]
-    while folders:
-        folder = folders.pop()
-        with suppress(FileNotFoundError), os.scandir(f"{root}/{folder}") as entries:
-            for entry in entries:
-                path = f"{folder}{entry.name}"
-                if not entry.is_dir(follow_symlinks=False):
-                    yield path
-                elif path != LOG_FOLDER:
-                    folders.append(f"{path}/")
+    for folder, folders, names in os.walk(root):
+        if folder == root and LOG_FOLDER in folders:
+            folders.remove(LOG_FOLDER)
+        below = folder.removeprefix(root).lstrip("/")
+        yield from (f"{below}/{name}" if below else name for name in names)
 
 
 def _time(nanoseconds: int) -> datetime:
