@@ -58,8 +58,11 @@ class WeekFrames:
         `subscribed`, `name_now` and `email_now` are as of the newest snapshot; null for a client
         whose record was deleted.
         """
-        frozen = self._week.frozen
-        audience = self.frozen(frozen) if frozen else self.computed()
+        if frozen := self._week.frozen:  # as it is now, without clients erased since
+            table = audience_table(frozen.audience)
+            audience = read(self.spark, self._tables, table, None).drop("week")
+        else:
+            audience = self.computed()
         current = self._contacts().select(
             *("client", "subscribed"),
             F.col("name").alias("name_now"),
@@ -82,11 +85,6 @@ class WeekFrames:
             partition_column(self.spark, F.col("client"), week.partitions).alias("shard"),
             "language",
         )
-
-    def frozen(self, frozen: FrozenWeek) -> DataFrame:
-        """Return the current audience of a frozen week, without clients erased since."""
-        frozen.require_audience()
-        return read(self.spark, self._tables, audience_table(frozen.audience), None).drop("week")
 
     def _contacts(self) -> DataFrame:
         return contacts(self.spark, self._tables, self._week.snapshot)
