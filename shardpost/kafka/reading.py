@@ -123,15 +123,9 @@ def read_to_end(
         reader.close()
 
 
-def read_one(
-    kafka: Kafka, partition: TopicPartition, offset: int, *, uncommitted: bool = False
-) -> Record | None:
-    """Return the record at an offset; None if the log cleaner has removed it, or it is a marker.
-
-    Only a committed one, or any.
-    """
-    level = {"uncommitted": True} if uncommitted else {"committed": True}
-    messages = read_to_end(kafka, partition, start=offset, **level)
+def read_one(kafka: Kafka, partition: TopicPartition, offset: int) -> Record | None:
+    """Return the committed record at an offset; None if that is a marker, or was cleaned away."""
+    messages = read_to_end(kafka, partition, start=offset, committed=True)
     record = next(map(record_of, messages), None)
     return record if record is not None and record.offset == offset else None
 

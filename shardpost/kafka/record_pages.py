@@ -38,10 +38,6 @@ class Bounds(NamedTuple):
     stable: int
     high: int
 
-    def end(self, *, committed: bool) -> int:
-        """Return the end of what can be read."""
-        return self.stable if committed else self.high
-
 
 def bounds_of(kafka: Kafka, topic: str, partition: int | None) -> dict[int, Bounds]:
     """Return the bounds of a partition of a topic, or of all.
@@ -104,25 +100,24 @@ class RecordPage:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which records: from some places on, committed ones alone or all, of some keys or all."""
+    """Which committed records: from some places on, of some keys or all."""
 
     topic: str
     places: Places
-    committed: bool = True
     keys: Collection[bytes] | None = None
     most: int = 100
 
 
 def read_page(kafka: Kafka, wanted: Wanted, bounds: Mapping[int, Bounds]) -> RecordPage:
     """Return a page of records; KafkaUnreachableError if Kafka cannot be read."""
-    ends = {n: bounds[n].end(committed=wanted.committed) for n in wanted.places}
+    ends = {n: bounds[n].stable for n in wanted.places}
     ranges = [
         OffsetRange(wanted.topic, number, first, ends[number])
         for number, first in wanted.places.items()
         if first < ends[number]
     ]
     most = wanted.most if wanted.keys is None else sys.maxsize
-    reading = BulkReading(kafka, ranges, committed=wanted.committed, most=most)
+    reading = BulkReading(kafka, ranges, committed=True, most=most)
     found, is_over = _read(reading, wanted)
     shown = [*islice(heapq.merge(*found.values(), key=attrgetter("timestamp")), wanted.most)]
     counts = dict.fromkeys(found, 0)
@@ -155,54 +150,7 @@ def _read(reading: BulkReading, wanted: Wanted) -> tuple[dict[int, list[Record]]
     return found, time.monotonic() >= until
 
 
-class State(NamedTuple):
-    """Whether a record is committed: else it is of an aborted transaction, or of an open one."""
-
-    is_committed: bool
-    is_open: bool
-
-
-def states_of(
-    kafka: Kafka, records: Sequence[Record], bounds: Mapping[int, Bounds]
-) -> dict[Coordinates, State]:
-    """Return of records of one topic, read whether committed or not, what they are.
-
-    Without those of which that could not be found out in time.
-    """
-    ranges: dict[TopicPartition, OffsetRange] = {}
-    for record in records:
-        own, stable = record.coordinates.topic_partition, bounds[record.partition].stable
-        first = ranges[own].first if own in ranges else record.offset
-        ranges[own] = OffsetRange(*own, first, min(record.offset + 1, stable))
-    unread = [range_ for range_ in ranges.values() if range_.size > 0]
-    reading = BulkReading(kafka, unread, committed=True, most=sys.maxsize)
-    until = time.monotonic() + MOST_SECONDS
-    committed = {
-        TopicPartition(m.topic() or "", m.partition() or 0).at(m.offset() or 0)
-        for m in reading.messages(until)
-    }
-    found = {}
-    for record in records:
-        at = record.coordinates
-        is_open = at.offset >= bounds[at.partition].stable
-        is_read = at.offset < reading.reached.get(at.topic_partition, 0)
-        if is_open or is_read:
-            found[at] = State(at in committed, is_open)
-    return found
-
-
-class Found(NamedTuple):
-    """A record and its state; None if Kafka has none at that offset."""
-
-    record: Record | None
-    state: State | None
-
-
-def read_one(kafka: Kafka, at: Coordinates, bounds: Bounds) -> Found:
-    """Return the record at an offset, committed or not."""
-    record = None
-    if bounds.low <= at.offset < bounds.high:
-        record = reading.read_one(kafka, at.topic_partition, at.offset, uncommitted=True)
-    if record is None:
-        return Found(None, None)
-    return Found(record, states_of(kafka, [record], {at.partition: bounds}).get(at))
+def read_one(kafka: Kafka, at: Coordinates, bounds: Bounds) -> Record | None:
+    """Return the committed record at an offset; None if Kafka has none there."""
+    is_there = bounds.low <= at.offset < bounds.stable
+    return reading.read_one(kafka, at.topic_partition, at.offset) if is_there else None

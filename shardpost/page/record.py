@@ -1,4 +1,4 @@
-"""One record in full, committed or not; from history if Kafka no longer has it."""
+"""One record in full; from history if Kafka no longer has it."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +16,6 @@ from shardpost.holders.record_fates import kept_record
 from shardpost.instants import instant_of
 from shardpost.kafka import record_pages
 from shardpost.kafka.coordinates import Coordinates
-from shardpost.kafka.record_pages import Found, State
 from shardpost.kafka.records import Record
 from shardpost.page.access import POSITIONS, sees
 from shardpost.page.record_outcomes import (
@@ -35,15 +34,11 @@ from shardpost.values.topic_names import INPUTS
 
 @dataclass(frozen=True)
 class ShownRecord:
-    """A record, of whose value about `most` characters are shown.
-
-    `state` is None of one that is committed for certain, since only such ones were read.
-    """
+    """A record, of whose value about `most` characters are shown."""
 
     record: Record
     most: int
     outcome: RecordOutcome | None = None
-    state: State | None = None
 
     @property
     def time(self) -> datetime | None:
@@ -72,17 +67,9 @@ class ShownRecord:
         return laid_out(self.record.value, self.most)
 
     @property
-    def uncommitted(self) -> str:
-        """What it is, if it is not committed."""
-        if self.state is None or self.state.is_committed:
-            return ""
-        return "not committed yet" if self.state.is_open else "aborted"
-
-    @property
     def became(self) -> str | None:
         """What became of it, in words; None where nothing is known."""
-        said = (self.uncommitted, self.outcome.text if self.outcome else "")
-        return "; ".join(filter(None, said)) or None
+        return (self.outcome.text or None) if self.outcome else None
 
     def link(self, visit: PageRequest) -> Link:
         """Return a link to its own page."""
@@ -110,15 +97,15 @@ router = APIRouter(prefix="/records", dependencies=[sees(POSITIONS)])
 
 @router.get("/record")
 def record(visit: CurrentRequest, topic: Required, partition: Number, offset: Number) -> Response:
-    """Show one record, committed or not; of an input also one that only history has yet."""
+    """Show one record; of an input also one that only history has yet."""
     own, place = _place(visit, topic, partition, offset)
     found, notes = _found(visit, own, place)
     shown, counts = None, None
-    if found.record is not None:
-        outcomes, problem = outcomes_of(visit, own, [found.record])
+    if found is not None:
+        outcomes, problem = outcomes_of(visit, own, [found])
         notes += [problem] if problem else []
         outcome = outcomes.get(place)
-        shown = ShownRecord(found.record, ON_OWN_PAGE, outcome, found.state)
+        shown = ShownRecord(found, ON_OWN_PAGE, outcome)
         if own.kind == "positions" and outcome and outcome.word == IN_EFFECT and shown.key:
             counts = _standing(visit, shown.key, notes)
     return visit.answer(
@@ -151,23 +138,25 @@ def _place(
     return own, Coordinates(own.name, partition, offset)
 
 
-def _found(visit: PageRequest, topic: OwnTopic, at: Coordinates) -> tuple[Found, list[str]]:
+def _found(visit: PageRequest, topic: OwnTopic, at: Coordinates) -> tuple[Record | None, list[str]]:
     """Return a record out of Kafka, else as history keeps it; and what is to be said of that."""
     try:
         bounds = record_pages.bounds_of(visit.installation.kafka, at.topic, at.partition)[
             at.partition
         ]
         found = record_pages.read_one(visit.installation.kafka, at, bounds)
-        if found.record is not None:
+        if found is not None:
             return found, []
         if at.offset < bounds.low:
             why = f"Kafka has deleted {at}: the first offset kept is {bounds.low}"
         elif at.offset >= bounds.high:
             why = f"there is no {at} yet: the next offset is {bounds.high}"
+        elif at.offset >= bounds.stable:
+            why = f"{at} is not committed: a transaction is open from offset {bounds.stable} on"
         else:
             why = (
                 f"Kafka has no record {at}: it was compacted away, since a later record has its "
-                "key, or it is a transaction marker"
+                "key, or its transaction was aborted, or it is a transaction marker"
             )
         notes = [why]
     except ShardpostError as error:
@@ -175,7 +164,7 @@ def _found(visit: PageRequest, topic: OwnTopic, at: Coordinates) -> tuple[Found,
     kept = _kept(visit, topic, at, notes)
     if kept is not None:
         notes.append("this is the copy in Shardpost's history, without its headers")
-    return record_pages.Found(kept, None), notes
+    return kept, notes
 
 
 def _kept(visit: PageRequest, topic: OwnTopic, at: Coordinates, notes: list[str]) -> Record | None:
@@ -196,8 +185,8 @@ def value(visit: CurrentRequest, topic: Required, partition: Number, offset: Num
     """Give the value of a record, byte by byte, as a file."""
     own, place = _place(visit, topic, partition, offset)
     found, notes = _found(visit, own, place)
-    if found.record is None or found.record.value is None:
+    if found is None or found.value is None:
         raise HTTPException(404, notes[0] if notes else f"{place} has no value: it is a tombstone")
     name = f"{place.topic}-{place.partition}-{place.offset}.bin"
     headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(found.record.value, media_type="application/octet-stream", headers=headers)
+    return Response(found.value, media_type="application/octet-stream", headers=headers)

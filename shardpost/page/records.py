@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
@@ -16,7 +16,7 @@ from shardpost.kafka import record_pages
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import open_transaction_at
-from shardpost.kafka.record_pages import Bounds, Places, RecordPage, State
+from shardpost.kafka.record_pages import Bounds, Places, RecordPage
 from shardpost.page import access
 from shardpost.page.record import ShownRecord
 from shardpost.page.record_outcomes import (
@@ -48,13 +48,7 @@ class Question(BaseModel):
     offset: Number = None
     since: Instant = None
     key: Text = None
-    read: Literal["committed", "uncommitted"] = "committed"
     at: Text = None
-
-    @property
-    def committed(self) -> bool:
-        """Whether only committed records are."""
-        return self.read == "committed"
 
 
 @router.get("")
@@ -119,23 +113,20 @@ class Shown:
     bounds: Mapping[int, Bounds]
     notes: list[str] = field(default_factory=list)
     outcomes: dict[Coordinates, RecordOutcome] = field(default_factory=dict)
-    states: dict[Coordinates, State] = field(default_factory=dict)
     earlier: Places | None = None
 
     @cached_property
     def records(self) -> list[ShownRecord]:
         """The records of the page."""
         return [
-            ShownRecord(one, IN_LIST, self.outcomes.get(at), self.states.get(at))
+            ShownRecord(one, IN_LIST, self.outcomes.get(one.coordinates))
             for one in (self.page.records if self.page else ())
-            for at in (one.coordinates,)
         ]
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON; values are as on the page, bounded."""
         return {
             "topic": self.asked.topic,
-            "read": "committed" if self.asked.committed else "uncommitted",
             "partitions": {str(number): own._asdict() for number, own in self.bounds.items()},
             "records": [one.as_json() for one in self.records],
             "next": _places_text(self.page.next) if self.page and self.page.has_more else None,
@@ -149,29 +140,22 @@ def _shown(visit: PageRequest, topic: OwnTopic, asked: Question) -> Shown:
     bounds = {n: own for n, own in every.items() if n in _partitions(topic, asked, len(every))}
     notes: list[str] = []
     places = _places(visit, topic, asked, bounds, notes)
-    wanted = record_pages.Wanted(
-        topic.name, places, asked.committed, _keys(asked.key), ROWS_OF_A_PAGE
-    )
+    wanted = record_pages.Wanted(topic.name, places, _keys(asked.key), ROWS_OF_A_PAGE)
     page = record_pages.read_page(installation.kafka, wanted, bounds)
     if not page.is_whole:
         read = sum(page.next[number] - first for number, first in places.items())
-        ends = {n: own.end(committed=asked.committed) for n, own in bounds.items()}
-        left = sum(max(0, ends[number] - first) for number, first in places.items())
+        left = sum(max(0, bounds[number].stable - first) for number, first in places.items())
         notes.append(
             f"the time limit was reached after {read:,} of {left:,} offsets: the next page"
             " continues from there"
         )
-    if asked.committed:
-        notes += _open_transactions(visit, topic, bounds)
+    notes += _open_transactions(visit, topic, bounds)
     outcomes, problem = outcomes_of(visit, topic, page.records)
     if problem:
         notes.append(problem)
-    states = (
-        {} if asked.committed else record_pages.states_of(installation.kafka, page.records, bounds)
-    )
     has_earlier = asked.key is None and any(places[n] > own.low for n, own in bounds.items())
     earlier = record_pages.before(bounds, places, ROWS_OF_A_PAGE) if has_earlier else None
-    return Shown(asked, page, bounds, notes, outcomes, states, earlier)
+    return Shown(asked, page, bounds, notes, outcomes, earlier)
 
 
 def _partitions(topic: OwnTopic, asked: Question, count: int) -> range | list[int]:
@@ -211,7 +195,7 @@ def _places(
         return record_pages.from_time(visit.installation.kafka, topic.name, bounds, asked.since)
     if asked.key is not None:
         return {number: own.low for number, own in bounds.items()}
-    ends = {number: own.end(committed=asked.committed) for number, own in bounds.items()}
+    ends = {number: own.stable for number, own in bounds.items()}
     return record_pages.before(bounds, ends, ROWS_OF_A_PAGE)
 
 

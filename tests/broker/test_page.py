@@ -116,7 +116,6 @@ def test_pages_are_kept_by_nobody_and_load_nothing_from_elsewhere(
             {"week": "2026-W47", "early": "x"},
             "early: should be a valid boolean, found",
         ),
-        ("records", {"read": "x"}, "read: should be 'committed' or 'uncommitted', found 'x'"),
     ],
 )
 def test_what_is_wrong_with_a_parameter_is_x(
