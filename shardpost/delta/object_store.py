@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -67,28 +67,19 @@ class Address:
         return self.endpoint or f"S3 in {self.region}"
 
 
-@dataclass(frozen=True)
-class StoredObject:
-    """An object's content, and when it was written, by the clock of the store."""
-
-    content: bytes
-    written_at: datetime
-
-
 class Objects:
     """Small objects below a folder of the store; names have slashes where they have folders."""
 
     def __init__(self, store: "S3Store", where: Address) -> None:
         self._store, self._where = store, where
 
-    def get(self, name: str) -> StoredObject | None:
-        """Return an object as it is now; None if there is none."""
+    def get(self, name: str) -> bytes | None:
+        """Return an object's content as it is now; None if there is none."""
         import obstore
 
         with self._errors():
             try:
-                found = obstore.get(self._store, name)
-                return StoredObject(bytes(found.bytes()), found.meta["last_modified"])
+                return bytes(obstore.get(self._store, name).bytes())
             except FileNotFoundError as error:
                 if "NoSuchBucket" in str(error):
                     raise
@@ -109,7 +100,7 @@ class Objects:
                 there = self.get(name)  # a store that does not answer says so here
                 if there is None and not isinstance(error, obstore.exceptions.AlreadyExistsError):
                     raise
-                return there is not None and there.content == content
+                return there == content
         return True
 
     def put(self, name: str, content: bytes) -> None:
@@ -241,7 +232,7 @@ def require_conditional_put(where: Address) -> None:
     finally:
         with suppress(ShardpostError):
             objects.delete(names)
-    contents = {one.content for one in first if one}
+    contents = {one for one in first if one}
     winners = sum(won)
     if winners != len(names) or not contents <= {content for _, content in attempts}:
         raise ShardpostError(

@@ -35,9 +35,6 @@ LEASE_SECONDS = 30.0
 # Of a lease: how often it is renewed; how old a renewal may be that is relied on (what is done then
 # has the rest of it to end); how often who waits for it looks.
 RENEWED, RELIED_ON, LOOKED_AT = 1 / 6, 2 / 3, 1 / 30
-# What was read is of no use after so long: a lock that is free for two weeks may be removed, and
-# then numbers begin again.
-LATEST_SECONDS = 86_400.0
 # A store that takes longer than a lease for each renewal is of no use.
 MOST_RENEWALS = 3
 # A version that is listed may be gone when it is read: another one was written meanwhile.
@@ -75,7 +72,7 @@ class VersionedText:
             if not (number := max(self._numbers(), default=0)):
                 return Version(0)
             if found := self._objects.get(self._name(number)):
-                return Version(number, found.content.decode())
+                return Version(number, found.decode())
         raise ShardpostError(f"{self._folder}: it changes faster than it can be read: try again")
 
     def replace(self, version: Version, text: str) -> Version | None:
@@ -96,10 +93,6 @@ class VersionedText:
         with suppress(ShardpostError):  # the next writer removes them
             self._objects.delete([self._name(one) for one in numbers if one < made.number])
         return made
-
-    def remove(self, version: Version) -> None:
-        """Remove a text for good, if that is still its newest version: numbers begin again."""
-        self._objects.delete([self._name(version.number)])
 
     def _numbers(self) -> list[int]:
         names = (name.rpartition("/")[2] for name in self._objects.names(self._folder))
@@ -186,7 +179,7 @@ class Claim:
             log.warning(text, self.place, other.lease, other.what, other)
         mine = replace(self.holder, fencing=version.number + 1)
         made = self.text.replace(version, form(mine))
-        if made is None or self.clock() - at > LATEST_SECONDS:
+        if made is None:
             return False
         self.version, self.holder, self.seen_at = made, mine, at
         return True
@@ -195,8 +188,8 @@ class Claim:
         """Return how many seconds that version has been unchanged."""
         now = self.clock()
         is_same = self.version is not None and self.version.number == version.number
-        if not is_same or self.age() > LATEST_SECONDS:
-            self.is_renewed |= self.version is not None and not is_same
+        if not is_same:
+            self.is_renewed |= self.version is not None
             self.version, self.seen_at = version, now
         return now - self.seen_at
 
@@ -259,16 +252,13 @@ class Claim:
         """Write the next version; a write of its own, whose answer was lost, may be before it."""
         while self.lost is None:
             at = self.clock()
-            made = self.text.replace(self.version or Version(0), form(holder))
-            is_late = self.age() > LATEST_SECONDS
-            if made and not is_late:
+            if made := self.text.replace(self.version or Version(0), form(holder)):
                 self.version, self.holder, self.seen_at = made, holder, at
                 return
             self.version = self.text.read()
             now = holder_of(self.version)
-            if is_late or now is None or now.id != self.holder.id:
-                is_other = now is not None and now.id != self.holder.id
-                who = f"{now.what} has it ({now})" if now and is_other else "others may have had it"
+            if now is None or now.id != self.holder.id:
+                who = f"{now.what} has it ({now})" if now else "others may have had it"
                 self.lost = (
                     f"{self.holder.what}: its lock {self.place} was taken over, since it was not"
                     f" renewed for {self.holder.lease:g} s: {who}; this run commits nothing more"

@@ -231,18 +231,6 @@ def _claims(files: Files, prefix: str, seconds: float) -> Iterator[Held]:
         yield Held(name, one.pid, since, host, now.get(name) != first[name])
 
 
-def remove_free(files: Files, prefix: str, before: datetime) -> None:
-    """Remove the remains of locks that were released before a time, by the store's clock."""
-    if not files.tables.is_on_store:
-        return
-    objects = files.tables.objects()
-    for name, newest in _newest(objects, prefix).items():
-        found, version = objects.get(f"{FOLDER}/{newest}"), _text(objects, name).read()
-        is_old = found is not None and found.written_at < before
-        if is_old and version.text is not None and claims.holder_of(version) is None:
-            _text(objects, name).remove(version)
-
-
 def _newest(objects: Objects, prefix: str) -> dict[str, str]:
     """Return {lock: the name of its newest version}."""
     names = (name.removeprefix(f"{FOLDER}/") for name in objects.names(FOLDER))

@@ -51,7 +51,7 @@ class SharedFile:
         """Return its text; None if there is no such file."""
         if self._files.tables.is_on_store:
             stored = self._objects.get(self._stored_name)
-            return stored.content.decode() if stored else None
+            return None if stored is None else stored.decode()
         with suppress(FileNotFoundError):
             return self._path.read_text()
         return None

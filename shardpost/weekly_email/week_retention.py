@@ -30,7 +30,7 @@ from shardpost.delta.query import table_errors
 from shardpost.delta.stored_files import data_files
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
-from shardpost.locks.locks import LockedError, exclusive, postponing, remove_free
+from shardpost.locks.locks import LockedError, exclusive, postponing
 from shardpost.logs import step
 from shardpost.topics import guards
 from shardpost.weekly_email import week_state
@@ -40,7 +40,7 @@ from shardpost.weekly_email.model.ledger import DeliveryState, closed_value
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek, certain_time
 from shardpost.weekly_email.model.week_tables import CLOSED_WEEKS, ClosedWeek, audience_table
-from shardpost.weekly_email.week_state import LOCKS, WeekState, compacted_ledger
+from shardpost.weekly_email.week_state import WeekState, compacted_ledger
 from shardpost.wording import counted
 
 
@@ -133,8 +133,6 @@ def _mark(installation: Installation, week: FrozenWeek, now: datetime, result: O
     return True
 
 
-# Unused locks of weeks are removed after this time, longer than a week is mailed.
-LOCKS_KEPT = timedelta(days=14)
 BATCH = 1000  # tombstones in one transaction
 WHY = "the week is closed"
 
@@ -161,8 +159,6 @@ def close_old_weeks(
         for week, times in sorted(used.items()):
             if str(week) not in closed and at - max(week.end, *times) > timedelta(days=days):
                 _try_to_close(installation, week, now, result)
-        if not dry_run:
-            remove_free(installation.files, LOCKS, now - LOCKS_KEPT)
     return result
 
 

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
 import pytest
 
 from shardpost.delta import storage, stored_files, table_log
-from shardpost.delta.object_store import Objects, StoredObject
+from shardpost.delta.object_store import Objects
 from shardpost.errors import ShardpostError
 from shardpost.locks import claims, locks
 from shardpost.locks.claims import RELIED_ON, Claim, LostLockError, Version, VersionedText
@@ -24,7 +24,6 @@ from shardpost.locks.locks import (
     all_exclusive,
     exclusive,
     holders,
-    remove_free,
 )
 from shardpost.settings import Settings
 from shardpost.watch.machine_checks import check_locks
@@ -96,13 +95,11 @@ class World:
 
     dice: random.Random
     objects: dict[str, bytes] = field(default_factory=dict)
-    written: dict[bytes, float] = field(default_factory=dict)
     now: float = 0
     last: int = 0
     actors: "list[Actor]" = field(default_factory=list)
     depth: int = 0
     is_calm: bool = False
-    tidies: bool = False
 
     def interrupt(self, lost: str = "") -> None:
         """Let time pass, and others act; lose what is under way, now and then."""
@@ -118,7 +115,7 @@ class World:
 
     def commit(self, fencing: int) -> None:
         """Commit; nobody who had it before may do so afterwards."""
-        assert fencing >= self.last or self.tidies
+        assert fencing >= self.last
         self.last = fencing
 
 
@@ -128,16 +125,11 @@ class Wire(Objects):
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def get(self, name: str) -> StoredObject | None:
-        def found() -> StoredObject | None:
-            content = self._world.objects.get(name)
-            return None if content is None else StoredObject(content, NEVER)
-
-        return self._asked(found)
+    def get(self, name: str) -> bytes | None:
+        return self._asked(lambda: self._world.objects.get(name))
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
         def put() -> bool:
-            self._world.written.setdefault(content, self._world.now)
             return self._world.objects.setdefault(name, content) == content
 
         return self._asked(put)
@@ -165,23 +157,13 @@ class Actor:
         self._wants = self._wanted()
         self.claim: Claim | None = None
 
-    def tidy(self) -> None:
-        """Remove the lock if it is free, longer than anybody goes on by what was read before."""
-        version = self._text.read()
-        if version.text and claims.holder_of(version) is None:
-            since = self._world.written.get(version.text.encode(), self._world.now)
-            if self._world.now - since > 2 * claims.LATEST_SECONDS:
-                self._text.remove(version)
-
     def act(self) -> None:
         """Do one thing; nothing while it is halted in the middle of another."""
         if self._is_busy:
             return
         self._is_busy = True
         try:
-            if self._world.tidies and not self._world.is_calm and self._world.dice.random() < 0.3:
-                self.tidy()
-            elif self.claim is None:
+            if self.claim is None:
                 self.claim = self._wants if self._wants.take() else None
             else:
                 self._go_on(self.claim)
@@ -224,12 +206,10 @@ class Actor:
 
 @pytest.mark.parametrize("seed", drawn(range(2000), 60))
 def test_no_two_may_commit_and_fencing_numbers_only_grow(
-    seed: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)
-    monkeypatch.setattr(claims, "LATEST_SECONDS", 40)  # not to wait for days
-    # In every third history free locks are removed, and numbers begin again.
-    world = World(random.Random(seed), tidies=seed % 3 == 0)  # noqa: S311
+    world = World(random.Random(seed))  # noqa: S311
     world.actors = [Actor(world) for _ in range(3)]
     for _ in range(60):
         world.interrupt()
@@ -357,12 +337,7 @@ def test_locks_of_a_run_that_died_on_another_machine_are_free_after_one_lease(
         assert 2 <= time.monotonic() - before < 8
         assert {lock.name for lock in holders(installed(settings).files, "mail-")} == {*names}
     assert not holders(installed(settings).files)
-    remove_free(installed(settings).files, "mail-", datetime.now(UTC) - timedelta(days=1))
     assert len(installed(settings).tables.objects().names(locks.FOLDER)) == 8
-    claim_of_another(settings, "mail-3")
-    remove_free(installed(settings).files, "mail-", datetime.now(UTC) + timedelta(days=1))
-    [left] = installed(settings).tables.objects().names(locks.FOLDER)
-    assert left.startswith("_locks/mail-3/")
     said = "mail-0: not renewed for 2 s by the other (host b, pid 7, since 2026-11-23 08:00:00 UTC"
     assert said in caplog.text
 
