@@ -9,7 +9,6 @@ It has no error texts, which may contain an erased contact: they are read from t
 """
 
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -35,14 +34,12 @@ from shardpost.kafka.coordinates import total_size
 from shardpost.locks.locks import exclusive_here
 from shardpost.locks.shared_files import Files
 
-log = logging.getLogger(__name__)
-
 FOLDER = "letter-index"
 _META = b"shardpost"
-# The most steps merged into the file's rows, and the most errors looked up one by one.
+# The most errors looked up one by one.
 FEW = 20_000
-# With more changes than this, the file is rebuilt in the background.
-MANY_CHANGES = 2_000
+# The most steps merged into the file's rows, in half a second; with more it is rebuilt.
+MOST_CHANGES = 5_000
 # With more rows than this, a child process builds it, which frees its memory.
 MANY_ROWS = 200_000
 # How long to wait for another process that builds it: a million letters take seconds.
@@ -96,9 +93,6 @@ def open_index(
     if found is None:
         raise ShardpostError("the table of letters was changed while it was read: try again")
     base, newer = found
-    if len(newer) > MANY_CHANGES and kept.making.acquire(blocking=False):
-        given = installation, kept.making
-        threading.Thread(target=_made_beside, args=given, daemon=True).start()
     unread = total_size(progress.unread)
     if most_unread is not None and unread > most_unread:
         progress = replace(progress, unread=[])
@@ -121,15 +115,6 @@ def open_index(
         return LetterIndex(rows, mask, errors, unread)
 
     return kept.get(of, changed)
-
-
-def _made_beside(installation: Installation, making: threading.Lock) -> None:
-    try:
-        _make_in_process(installation)
-    except Exception:
-        log.warning("the index of letters was not rebuilt", exc_info=True)
-    finally:
-        making.release()
 
 
 def _make_in_process(installation: Installation) -> None:
@@ -162,7 +147,7 @@ def _changes(
     if known["version"] == table.version():
         return base, []
     count = _row_count(table) - known["rows"]
-    if not 0 <= count <= FEW:
+    if not 0 <= count <= MOST_CHANGES:
         return None
     newer = _steps_since(installation, table, progress, known["next"])
     return (base, newer) if len(newer) == count else None  # else old letters were removed
