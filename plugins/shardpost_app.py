@@ -124,13 +124,7 @@ def metrics(request: Request, authorization: str = Header("")) -> PlainTextRespo
 
 def app_of(own: Declared) -> FastAPI:
     """Return the app of an installation."""
-    app = FastAPI(
-        title="Shardpost",
-        lifespan=site.lifespan,
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-    )
+    app = FastAPI(title="Shardpost", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.measured = _Measured(own)
     app.include_router(metrics_router)
     site.add_to(app, own)

@@ -1,7 +1,6 @@
 """All pages as one router, and error pages."""
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +17,6 @@ from starlette.routing import Match
 
 from shardpost.errors import NotFoundError, ShardpostError, UsageError
 from shardpost.installation import Declared
-from shardpost.orchestration.connections import task_installation
 from shardpost.page import (
     alerts,
     email_actions,
@@ -153,13 +151,6 @@ def misunderstanding(problem: Mapping[str, Any]) -> str:
     found = "none" if is_none else repr(str(given)[:LONGEST_FOUND])
     wanted = message.removeprefix("Input ").removeprefix("String ").partition(", unable")[0]
     return f"{name}: {wanted[0].lower()}{wanted[1:]}, found {found}"
-
-
-@asynccontextmanager
-async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Read the ledger of the weekly e-mails as soon as the app is served."""
-    app.state.memory.ledger.begin(lambda: task_installation(app.state.own))
-    yield
 
 
 def add_to(app: FastAPI, own: Declared) -> None:

@@ -1,13 +1,9 @@
-"""Statuses of weeks that the page keeps in memory, each until its audience or ledger changes.
-
-The ledger is read as soon as the server starts, so that no page waits for all of it.
-"""
+"""Statuses of weeks that the page keeps in memory, each until its audience or ledger changes."""
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from threading import Thread
+from collections.abc import Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from shardpost.errors import ShardpostError, said
@@ -19,7 +15,7 @@ from shardpost.weekly_email.limits import totals
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardStatus
 from shardpost.weekly_email.week_state import WeekState
-from shardpost.weekly_email.week_status import KnownWeek, known_weeks
+from shardpost.weekly_email.week_status import KnownWeek
 
 log = logging.getLogger(__name__)
 
@@ -87,18 +83,6 @@ class KeptStatuses:
             else:
                 found.counts[week] = totals(vars(shard.counts) for shard in shards)
         return found
-
-    def begin(self, make: Callable[[], Installation]) -> None:
-        """Read the ledger in a thread, and count the newest weeks; a page does it otherwise."""
-
-        def work() -> None:
-            try:
-                installation = make()
-                self.of_weeks(installation, known_weeks(installation.tables), datetime.now(UTC))
-            except Exception:
-                log.warning("the weekly e-mails cannot be counted", exc_info=True)
-
-        Thread(target=work, daemon=True).start()
 
     def _counted(self, status: WeekStatus, ledger: _Ledger) -> Sequence[ShardStatus]:
         ends = [shard.get(str(status.week)) for shard in ledger.last]

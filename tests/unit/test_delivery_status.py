@@ -26,7 +26,6 @@ from shardpost.weekly_email.outcomes import PROGRESS_SECONDS, Progress
 from shardpost.weekly_email.week_status import find_week, known_weeks
 from tests.support.command_line import CommandLine
 from tests.support.installed import installed
-from tests.support.job_process import wait_for
 from tests.support.recreated_topic import recreate_topic
 from tests.support.written_weeks import begin, freeze, hold, record
 
@@ -333,15 +332,6 @@ def test_of_many_weeks_each_request_counts_some_more(
     assert ({*second.counts}, second.has_more) == ({str(GOES_ON), str(ENDED)}, False)
     assert third == second
     assert counted == [GOES_ON, ENDED]
-
-
-def test_weeks_are_counted_before_anybody_asks(ended: Settings) -> None:
-    statuses = KeptStatuses()
-    statuses.begin(lambda: installed(ended))
-    wait_for(lambda: ENDED in statuses._kept, "the counts")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(WeekStatus, "by_shard", lambda *_: vars()["it is counted already"])
-        assert asked(statuses, ended).counts[str(ENDED)]["failed"] == 4
 
 
 def asked(statuses: KeptStatuses, settings: Settings) -> Totals:

@@ -6,7 +6,6 @@ import subprocess
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
-from threading import Event
 from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import quote, urlencode
@@ -14,8 +13,6 @@ from urllib.parse import quote, urlencode
 import playwright
 import pytest
 from confluent_kafka.admin import AdminClient
-from fastapi import FastAPI
-from fastapi.testclient import TestClient
 
 from shardpost.alerts import history, notifier
 from shardpost.alerts.model.alert import REPORTED, Condition, Firing
@@ -32,7 +29,6 @@ from shardpost.run_requests.request_topics import LOCK
 from shardpost.settings import Declared, Settings
 from shardpost.topics.model.finding import Severity
 from shardpost.watch import sources
-from shardpost.weekly_email.kept_statuses import KeptStatuses
 from tests.support.how_far import some
 from tests.support.installed import installed
 from tests.support.page_client import page_client
@@ -422,12 +418,3 @@ def test_one_request_after_another_reaches_kafka_by_what_the_one_before_has_open
         page.get("records", topic="clients", partition=0)
     assert 0 < first < len(asked)
     assert all(kafka is asked[0] for kafka in asked)
-
-
-def test_weekly_emails_are_counted_once_the_app_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = Event()
-    monkeypatch.setattr(KeptStatuses, "begin", lambda *_: begun.set())
-    app = FastAPI(lifespan=site.lifespan)
-    site.add_to(app, Declared())
-    with TestClient(app):
-        assert begun.is_set()
