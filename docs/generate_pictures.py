@@ -36,7 +36,7 @@ screenshots`, as is [the demo](demo.svg). In the dark theme where yours is dark.
 # Charts come last: each has been drawn when its place has a drawing.
 DRAWN = "[...document.querySelectorAll('.chart')].every(one => one.querySelector('svg'))"
 # What the page says of counts that it has no more than begun.
-COUNTING, MOST_TIMES = "are being read", 30
+COUNTING, MOST_TIMES = "Not all weeks are counted yet", 30
 
 
 @dataclass(frozen=True)
