@@ -16,9 +16,10 @@ from shardpost.delta.query import at_snapshot, stream
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.errors import shown
+from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.records import Outgoing, batch_bytes
+from shardpost.kafka.records import Header, Outgoing, batch_bytes
 
 log = logging.getLogger(__name__)
 
@@ -89,8 +90,17 @@ def _changed_rows(tables: Tables, snapshot: Snapshot, since: int) -> Iterator[pa
             yield from part.filter(pc.greater(part["snapshot"], since)).to_batches()
 
 
+def headers_of(snapshot: int, count: int) -> list[Header]:
+    """Return the headers of a list of so many positions; of none, the record is a tombstone."""
+    change = RecordKind.UPSERT if count else RecordKind.TOMBSTONE
+    return [("snapshot", str(snapshot)), ("change", change.value), ("count", str(count))]
+
+
 class HolderRecords:
     """The records of the holders of one partition that changed after a snapshot.
+
+    Their headers say without decoding of which `snapshot` a list is, its `count` of positions, and
+    which `change` the record is: an `upsert`, or a `tombstone` of a client that holds none.
 
     Where a list would make a record larger than `largest` (the bytes of its batch), the record has
     `"Positions":null` and `"Count"`; where not even that fits, for the client's id, there is none.
@@ -123,7 +133,7 @@ class HolderRecords:
                 self.count += 1
                 yield record
         for key in sorted(there):
-            record = self._fitting(key, None)
+            record = self._fitting(key, None, 0)
             if record is None:  # its limit was lowered since
                 log.warning(
                     "%s: a key of %d bytes is too large to be removed", self._partition, len(key)
@@ -145,7 +155,7 @@ class HolderRecords:
     def _whole(self, client: str, ids: pa.Array) -> Outgoing | None:
         """Return the record with the whole list; None if it is too large."""
         if not len(ids):
-            return self._fitting(client.encode(), None)
+            return self._fitting(client.encode(), None, 0)
         start = f'{{"Client":{_json(client)},"Positions":['.encode()
         parts, size = [], len(start)
         for first in range(0, len(ids), IDS_AT_ONCE):
@@ -154,12 +164,12 @@ class HolderRecords:
             if size > self._largest:
                 return None
             parts.append(part)
-        return self._fitting(client.encode(), start + b",".join(parts) + b"]}")
+        return self._fitting(client.encode(), start + b",".join(parts) + b"]}", len(ids))
 
     def _count_only(self, client: str, count: int) -> Outgoing | None:
         """Return the record with the length of the list; None if not even that fits."""
         form = _json({"Client": client, "Positions": None, "Count": count})
-        record = self._fitting(client.encode(), form.encode())
+        record = self._fitting(client.encode(), form.encode(), count)
         self.too_large += 1
         if self.too_large <= MAX_NAMED:
             name = client if len(client) <= NAMED_CHARACTERS else f"{client[:NAMED_CHARACTERS]}…"
@@ -170,10 +180,11 @@ class HolderRecords:
             )
         return record
 
-    def _fitting(self, key: bytes, value: bytes | None) -> Outgoing | None:
+    def _fitting(self, key: bytes, value: bytes | None, count: int) -> Outgoing | None:
         """Return the record; None if it is too large."""
         topic, partition = self._partition
-        record = Outgoing(topic, key, value, [], partition)
+        headers = headers_of(self._snapshot.number, count)
+        record = Outgoing(topic, key, value, headers, partition)
         return record if batch_bytes(record) <= self._largest else None
 
 

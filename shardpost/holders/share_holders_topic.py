@@ -18,6 +18,7 @@ from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.holders import rejected_letters
+from shardpost.holders.holder_records import headers_of
 from shardpost.holders.model.published import Published
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.installation import Installation
@@ -136,7 +137,7 @@ def too_large_lists(installation: Installation, snapshot: Snapshot) -> list[Larg
     JSON escaped nothing in them.
     """
     topic = installation.kafka.topic("share-holders")
-    empty = Outgoing(topic, b"", b'{"Client":"","Positions":[""]}', [])
+    empty = Outgoing(topic, b"", b'{"Client":"","Positions":[""]}', headers_of(snapshot.number, 1))
     found: list[LargeList] = []
     for place, noted in _all_published(installation.kafka).items():
         if (largest := noted.largest) is None:
@@ -145,6 +146,7 @@ def too_large_lists(installation: Installation, snapshot: Snapshot) -> list[Larg
             "SELECT client, array_length(positions) AS count FROM share_holders"  # noqa: S608 - numbers
             f" WHERE shard = {place.partition} AND array_length(positions) > 0"
             " AND octet_length(array_to_string(positions, '\",\"')) + 2 * octet_length(client)"
+            " + octet_length(CAST(array_length(positions) AS STRING)) - 1"
             f" > {largest - batch_bytes(empty)}"
         )
         listed = rows(installation.tables, sql, at_snapshot(snapshot, SHARE_HOLDERS))

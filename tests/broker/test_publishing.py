@@ -16,12 +16,13 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.embedded import broker
 from shardpost.holders import rejected_letters
+from shardpost.holders.holder_records import headers_of
 from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.holders.publishing import Publication, publish
 from shardpost.kafka import records, transactions
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
-from shardpost.kafka.records import BATCH_OVERHEAD
+from shardpost.kafka.records import Outgoing, batch_bytes
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.at_step import dying
@@ -114,7 +115,8 @@ def test_a_record_of_just_the_bytes_that_its_topic_accepts_is_taken_however_it_c
     config = {"max.message.bytes": str(largest), "compression.type": compression}
     configure_topic(ready, topic, config)
     form = '{"Client":"c","Positions":[""]}'
-    room = largest - BATCH_OVERHEAD - len("c") - len(form)
+    empty = Outgoing(topic, b"c", form.encode(), headers_of(snapshot=1, count=1))
+    room = largest - batch_bytes(empty)
     drawn = hashlib.shake_256(b"").digest(room)
     dense = "".join(
         chr(0xA0 + (a << 8 | b) % 0xD000) for a, b in zip(drawn[::2], drawn[1::2], strict=False)

@@ -21,7 +21,7 @@ from shardpost.kafka import transactions
 from shardpost.kafka.clients import KeptClients
 from shardpost.kafka.coordinates import PartitionMark, TopicPartition
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Outgoing, batch_bytes
+from shardpost.kafka.records import Header, Outgoing, batch_bytes
 from shardpost.kafka.topic_metadata import topic_config
 from shardpost.kafka.transactions import Transactions
 from tests.support.at_step import dying
@@ -41,7 +41,23 @@ KAFKA = {"partitions": SHARDS}
 def size_of(client: str, ids: list[str]) -> int:
     form = {"Client": client, "Positions": ids}
     value = json.dumps(form, separators=(",", ":"), ensure_ascii=False).encode()
-    return batch_bytes(Outgoing("", client.encode(), value, []))
+    headers: list[Header] = [("snapshot", "1"), ("change", "upsert"), ("count", str(len(ids)))]
+    return batch_bytes(Outgoing("", client.encode(), value, headers))
+
+
+def test_headers_say_which_snapshot_which_change_and_how_many(kafka: MemoryKafka) -> None:
+    limit(kafka, 2_000)
+    view = held(kafka, 1, {"many": IDS, "few": ["1", "3"], "none": []})
+    publish(installed(kafka.settings), view)
+    publish(installed(kafka.settings), held(kafka, 2, {"few": [], "more": ["4"]}))
+    found = {((one.key or b"").decode(), *one.headers) for one in records(kafka)}
+    assert found == {
+        ("many", ("snapshot", b"1"), ("change", b"upsert"), ("count", b"1000")),
+        ("few", ("snapshot", b"1"), ("change", b"upsert"), ("count", b"2")),
+        ("none", ("snapshot", b"1"), ("change", b"tombstone"), ("count", b"0")),
+        ("few", ("snapshot", b"2"), ("change", b"tombstone"), ("count", b"0")),
+        ("more", ("snapshot", b"2"), ("change", b"upsert"), ("count", b"1")),
+    }
 
 
 def test_a_list_that_is_too_large_is_published_as_its_length_and_named(
