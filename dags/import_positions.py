@@ -4,18 +4,19 @@ By hand. The list is a CSV, JSON or Parquet file (or a folder of such) that the 
 that is on an object store (`s3://aws_default@bucket/list.csv`, with the id of a connection), or a
 table or query of a database: a JDBC URL, or `airflow:` and the id of a connection. It has the
 columns PositionId, Client, Ticker, Amount and Exchange, and **all** open positions: a position that
-it lacks is closed.
+it lacks is closed. So it is with clients and exchanges (`into`), but not with an increment
+(`watermark`).
 
 1. `import` compares the list with the newest snapshot. Without the param `apply` it changes
-   nothing; its result (XCom) is the plan: how many positions are `new`, `changed`, `closed`,
-   `equal`, and the `rejected` rows with their reasons. With `apply` it writes the difference to the
-   topic `positions`, and a record to `decisions`; with the `up_to` of a plan, exactly what that
-   plan showed, or nothing. Killed and run again, it writes what is left.
+   nothing; its result (XCom) is the plan: how many are `new`, `changed`, `closed`, `equal`, and the
+   `rejected` rows with their reasons. With `apply` it writes the difference to the topic, and a
+   record to `decisions`; with the `up_to` of a plan, exactly what that plan showed, or nothing.
+   Killed and run again, it writes what is left.
 2. `report` logs the plan and the rejected rows. It fails the run if the import was refused, and
-   nothing was written: too many positions would close (`SHARDPOST_IMPORT_MAX_CLOSED`, or the param
+   nothing was written: too many would close (`SHARDPOST_IMPORT_MAX_CLOSED`, or the param
    `max_closed`), or the list may lack rows.
 
-It refuses while `positions` has records that no compaction has read: run `compact_positions` first,
+It refuses while the topic has records that no compaction has read: run `compact_positions` first,
 and again afterwards, so that the tables have what was imported. See `docs/import.md`, also for the
 login of a database.
 """
@@ -31,10 +32,10 @@ from shardpost_import_sources import ImportJob
 
 from shardpost.commands.positions import import_command
 from shardpost.errors import UsageError
+from shardpost.imports.import_job import IMPORT_POSITIONS
+from shardpost.imports.model.plan import notes, summary
+from shardpost.imports.model.source import ImportRequest, Source
 from shardpost.orchestration.tasks import DEFAULTS, NO_BACKFILL, params_of, task_errors, text_param
-from shardpost.position_import.import_job import IMPORT_POSITIONS
-from shardpost.position_import.model.plan import notes, summary
-from shardpost.position_import.model.source import ImportRequest, Source
 from shardpost.run_requests.model.requests import require_known, started_by
 from shardpost.settings import installations
 from shardpost.wording import share
@@ -47,7 +48,8 @@ PARAMS = {
         "File or folder of the worker, s3://CONNECTION@BUCKET/KEY, a JDBC URL, or"
         " airflow:CONNECTION for a database. Required.",
     ),
-    **params_of(import_command, ("table", "query", "apply", "max_closed", "import_id", "up_to")),
+    **params_of(import_command, ("into", "profile", "watermark", "table", "query", "apply")),
+    **params_of(import_command, ("max_closed", "import_id", "up_to")),
     "why": text_param("Why", "Recorded on the topic decisions."),
 }
 
@@ -65,6 +67,8 @@ def import_request(context: Context, source: Source) -> ImportRequest:
         None if max_closed is None else _share(max_closed),
         params["why"] or None,
         params["up_to"] or None,
+        params["into"] or "positions",
+        params["watermark"] or None,
     )
 
 

@@ -19,10 +19,11 @@ from airflow.sdk import BaseHook, Context
 from airflow.sdk.log import mask_secret
 
 from shardpost.errors import ShardpostError, UsageError, one_line
+from shardpost.imports.import_job import FILE, find_source, read_profile
+from shardpost.imports.model.source import JDBC, FileSource, Source
+from shardpost.orchestration.connections import of_dag
 from shardpost.orchestration.spark_job import SparkJob
 from shardpost.orchestration.tasks import task_errors
-from shardpost.position_import.import_job import FILE, find_source
-from shardpost.position_import.model.source import JDBC, FileSource, Source
 from shardpost.spark.job import document_of
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,8 @@ _PARAMETERS = {
     },
     "mysql": {"ssl_mode": "sslMode"},
 }
+# What sshfs calls the time of the last access, and others may.
+_READ_AT = {"time", "atime", "accessed"}
 # These say how Airflow's own hooks connect, not where to.
 _OF_HOOKS = {"cursor", "driver_class", "driver_path", "placeholder", "sqlalchemy_scheme"}
 
@@ -61,7 +64,8 @@ class ImportJob(SparkJob):
                     where, self._login = database_of(text.removeprefix(CONNECTION))
                 elif "://" in text and not text.lower().startswith((JDBC, FILE)):
                     where = at_end.enter_context(copy_of(text))
-                source = find_source(where, None, params["table"], params["query"])
+                profile = read_profile(of_dag().load().home, params["profile"])
+                source = find_source(where, None, params["table"], params["query"], profile)
                 if isinstance(source, FileSource) and where != text:
                     source = replace(source, name=text)
                 self.request = document_of(self.asked(context, source), with_now=False)
@@ -149,9 +153,13 @@ def copy_of(url: str) -> Iterator[str]:
 
 
 def _stamps(there: Any) -> dict[str, dict[str, Any]]:
-    """Return {path: size, time and the like} of the files of a list."""
+    """Return {path: size, time and the like} of the files of a list; not when they were read."""
     there.fs.invalidate_cache()
-    found = {path: there.fs.info(path) for path in there.fs.find(there.path)}
+    infos = {path: there.fs.info(path) for path in there.fs.find(there.path)}
+    found = {
+        path: {name: value for name, value in info.items() if name not in _READ_AT}
+        for path, info in infos.items()
+    }
     if not found:
         raise FileNotFoundError("no such file or folder")
     if away := [path for path in found if ".." in path.split("/")]:  # its copy would be elsewhere

@@ -1,4 +1,4 @@
-"""`shardpost compact` and `shardpost import`: positions into the tables, and into their topic."""
+"""`shardpost compact` and `shardpost import`: inputs into the tables, and lists into inputs."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,12 +24,13 @@ from shardpost.delta.snapshot import UnknownExchanges
 from shardpost.errors import COULD_NOT, UsageError, one_line
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, RECONCILE_POSITIONS
 from shardpost.holders.model.compaction_request import CompactionRequest, Follow
+from shardpost.imports.import_job import IMPORT_POSITIONS, find_source, read_profile
+from shardpost.imports.model.plan import notes, summary
+from shardpost.imports.model.source import ImportRequest
 from shardpost.installation import opened
-from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
-from shardpost.position_import.model.plan import notes, summary
-from shardpost.position_import.model.source import ImportRequest
 from shardpost.spark.job import FOLLOWING
 from shardpost.spark.submit import submit
+from shardpost.values.topic_names import INPUTS
 from shardpost.wording import counted, parse_share
 
 # Memory grows by some 200 MiB an hour at 1,000 records a second, to 2.8 GiB.
@@ -177,6 +178,23 @@ def _compaction_text(result: dict[str, Any], began: datetime) -> str:
     type=click.Choice(["csv", "json", "parquet"]),
     help="Format of the files; by default derived from their names.",
 )
+@click.option(
+    "--into",
+    type=click.Choice([*INPUTS]),
+    default=INPUTS[0],
+    show_default=True,
+    help="Topic of the list.",
+)
+@click.option(
+    "--profile",
+    metavar="NAME",
+    help="How CSV is written: profiles/NAME.yml in SHARDPOST_HOME, or a path.",
+)
+@click.option(
+    "--watermark",
+    metavar="COLUMN",
+    help="Take only rows from the last applied value of this column on; close nothing.",
+)
 @click.option("--table", metavar="NAME", help="The table to read, with a JDBC URL.")
 @click.option("--query", metavar="SQL", help="Or the query whose result is the list.")
 @click.option(
@@ -197,30 +215,24 @@ def import_command(
     source: str,
     is_applied: bool,
     format_: str | None,
+    profile: str | None,
     table: str | None,
     query: str | None,
-    import_id: str | None,
-    max_closed: float | None,
-    up_to: str | None,
     why: str,
     by: str,
+    **asked: Any,
 ) -> int:
     """Compare a full list of positions with what is open, and import it with --apply.
 
     SOURCE is a CSV, JSON or Parquet file, a folder of such, or a JDBC URL. Only the difference is
-    written to `positions`: what is new or changed, and a tombstone for each open position that the
-    list does not have. Exit code 3, and nothing written: too many positions would close.
+    written to `positions`, or to `clients` or `exchanges`: what is new or changed, and a tombstone
+    for each open one that the list does not have. Exit code 3, and nothing written: too many would
+    close.
     """
     installation = opened()
-    request = ImportRequest(
-        find_source(source, format_, table, query),
-        by,
-        is_applied,
-        import_id,
-        max_closed,
-        why or None,
-        up_to,
-    )
+    own = read_profile(installation.settings.home, profile)
+    found = find_source(source, format_, table, query, own)
+    request = ImportRequest(found, by, is_applied, why=why or None, **asked)
     code, result = submit(installation, IMPORT_POSITIONS, request)
     if result is None:
         return code or COULD_NOT

@@ -25,7 +25,7 @@ _WRITES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "is_new": ("tables/audiences", "tables/frozen_weeks"),
         "answers": ("kafka/weekly-emails",),
     },
-    "import_positions": {"written": ("kafka/positions", "kafka/decisions")},
+    "import_positions": {"written": ("kafka/{into}", "kafka/decisions")},
 }
 _EXTRA = (
     *("snapshot", "end_offsets", "positions", "holders", "rejected", "published", "letters"),
@@ -56,7 +56,8 @@ def _lineage(job: str, result: Mapping[str, Any], *, again: bool) -> Lineage:
     week, number = facts.get("week"), facts.get("snapshot")
     version = week or facts.get("import_id") or number
     keys = [key for key in _WRITES[job] if (key in result if again else result.get(key))]
-    writes = {name: version for key in keys for name in _WRITES[job][key]}
+    named = (name for key in keys for name in _WRITES[job][key])
+    writes = {name.format(into=facts.get("into")): version for name in named}
     reads = {f"kafka/{topic}": ends for topic, ends in facts.get("end_offsets", {}).items()}
     reads = reads or ({"tables/snapshots": number} if number else {})
     reads |= {"tables/audiences": week} if "answers" in result else {}

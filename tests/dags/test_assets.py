@@ -40,6 +40,7 @@ SWEPT: dict[str, Any] = {"retried": 0, "parked": 0, "dropped": 0, "taken_in": 0,
 SWEPT |= {"end_offsets": {"dead-letters": {"0": 3}}}
 FROZEN = {"week": "2026-W47", "snapshot": 7, "as_of": "…", "recipients": 2, "skipped": None}
 IMPORTED = {"snapshot": 7, "source": "/lists/today.csv", "import_id": "a1", "written": 3}
+IMPORTED |= {"into": "positions"}
 REBUILT = {"rebuild": 2, "pinned": 6, "snapshot": 7, "tables": {"positions": "positions.2"}}
 SWAPPED = REBUILT | {"view": VIEW | {"snapshot": 8}, "committed": 8, "published": 1, "letters": 0}
 
@@ -174,6 +175,11 @@ LINEAGE: dict[str, Any] = {
         *("import_positions", IMPORTED | {"changed": 2}),
         {"file//lists/today.csv": None, f"{TABLES}snapshots": "7"},
         dict.fromkeys((f"{KAFKA}positions", f"{KAFKA}decisions"), "a1"),
+    ),
+    "import of clients": (
+        *("import_positions", IMPORTED | {"into": "clients"}),
+        {"file//lists/today.csv": None, f"{TABLES}snapshots": "7"},
+        dict.fromkeys((f"{KAFKA}clients", f"{KAFKA}decisions"), "a1"),
     ),
     "build": (
         *("rebuild_tables", REBUILT),

@@ -2,22 +2,25 @@
 
 import json
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
 import pytest
 from airflow.sdk.io.store import _STORE_CACHE, attach
+from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 from obstore.fsspec import FsspecStore
 
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.position_import.model.source import FileSource, Format, jdbc_source
+from shardpost.imports.model.source import FileSource, Format, jdbc_source
 from tests.dags.conftest import StandIn, states
 from tests.support.object_store import BUCKET, ObjectStore, object_store
 
 PLAN = {
     "import_id": "a1",
     "source": "list.csv",
+    "into": "positions",
     "up_to": "3:5f0c1d9e4b7a2c38",
     "rows": 3,
     "new": 1,
@@ -29,6 +32,7 @@ PLAN = {
     "rejected_rows": 0,
     "ignored": [],
     "unknown_exchanges": {},
+    "watermark": None,
     "samples": {"new": ["7"]},
     "applied": False,
     "applied_before": None,
@@ -67,6 +71,26 @@ def test_all_params_reach_the_job(dag: Any, stand_in: StandIn) -> None:
     }
 
 
+def test_a_list_of_clients_by_a_profile_and_an_increment_reach_the_job(
+    dag: Any, stand_in: StandIn, task_environment: Path, tmp_path: Path
+) -> None:
+    path, profiles = tmp_path / "list.csv", task_environment / "profiles"
+    path.touch()
+    profiles.mkdir(exist_ok=True)
+    (profiles / "crm.yml").write_text('delimiter: ";"\ncolumns:\n  Client: Kunde\n')
+    calls = stand_in({"": [0, PLAN]})
+    conf = {"source": str(path), "into": "clients", "profile": "crm", "watermark": "changed"}
+    assert states(dag.test(run_conf=conf)) == {"import": "success", "report": "success"}
+    [request] = map(json.loads, calls.read_text().splitlines())
+    assert request.pop("who")
+    own = {"delimiter": ";", "columns": {"Client": "Kunde"}}
+    assert request == {
+        "source": {"location": str(path), "format": "csv", "profile": own},
+        "into": "clients",
+        "watermark": "changed",
+    }
+
+
 def test_a_refused_import_fails_the_run_and_is_not_repeated(
     dag: Any, stand_in: StandIn, tmp_path: Path
 ) -> None:
@@ -88,6 +112,7 @@ def test_a_refused_import_fails_the_run_and_is_not_repeated(
         {"source": "jdbc:postgresql://db/x", "table": "t", "max_closed": "20"},
         {"source": "jdbc:postgresql://db/x", "table": "t", "up_to": "yesterday"},
         {"source": "jdbc:postgresql://db/x", "table": "t", "aply": True},
+        {"source": "jdbc:postgresql://db/x", "table": "t", "profile": "none"},
     ],
 )
 def test_params_that_could_only_be_refused_start_nothing(
@@ -283,6 +308,28 @@ def test_an_extra_that_the_driver_lacks_is_refused(
     with pytest.raises(UsageError, match=f"connection book: .*{named}") as refused:
         module.database_of("book")
     assert "hush" not in str(refused.value)
+
+
+class NotingReads(MemoryFileSystem):  # type: ignore[misc]
+    """Notes when a file was read, as the servers of SFTP do."""
+
+    def info(self, path: str, **more: Any) -> dict[str, Any]:
+        """Return a time that is another one each time."""
+        return {**super().info(path, **more), "time": next(CLOCK)}
+
+
+CLOCK = count()
+
+
+def test_a_list_that_was_only_read_meanwhile_has_not_changed() -> None:
+    import shardpost_import_sources as module
+
+    files = NotingReads(skip_instance_cache=True)
+    attach("sftp", "broker", fs=files)
+    files.pipe_file("/lists/1.csv", b"PositionId")
+    with module.copy_of("sftp://broker@/lists/1.csv") as copy:
+        assert Path(copy).read_text() == "PositionId"
+    files.rm("/lists", recursive=True)
 
 
 def test_a_list_whose_copy_would_leave_its_folder_is_refused(tmp_path: Path) -> None:

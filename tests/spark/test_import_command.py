@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
-from shardpost.position_import.model.source import ImportRequest
+from shardpost.imports.import_job import IMPORT_POSITIONS, find_source
+from shardpost.imports.model.source import ImportRequest
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.command_line import CommandLine

@@ -12,13 +12,13 @@ from shardpost.delta import snapshots, stored_files
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITIONS
+from shardpost.imports import run as import_run
+from shardpost.imports.import_job import IMPORT_POSITIONS
+from shardpost.imports.spark.source_rows import LISTED
 from shardpost.kafka import records as kafka_records
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
 from shardpost.locks import locks
-from shardpost.position_import import run as position_import_run
-from shardpost.position_import.import_job import IMPORT_POSITIONS
-from shardpost.position_import.spark.source_rows import LISTED
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.settings import Settings
 from tests.support import rebuilding
@@ -230,7 +230,7 @@ def test_broken_off_and_run_again_all_is_there_once(
     monkeypatch.setattr(kafka_records, "MAX_BATCH_RECORDS", 2)
     listed = [row(str(n), "client1", "LON") for n in range(3, 11)]
     path = csv_of(tmp_path / "list.csv", listed)
-    hook = at_step(monkeypatch, position_import_run)
+    hook = at_step(monkeypatch, import_run)
 
     def next_batch(left: int) -> Callable[[], object]:
         return killed if left == 1 else lambda: hook(BATCH, next_batch(left - 1))
@@ -257,7 +257,7 @@ def test_broken_off_and_compacted_the_rest_is_written_under_the_same_id(
     settings = ten(fresh())
     monkeypatch.setattr(kafka_records, "MAX_BATCH_RECORDS", 4)
     path = csv_of(tmp_path / "list.csv", [row(str(n), "client1", "LON") for n in range(10)])
-    with killing(at_step(monkeypatch, position_import_run), BATCH):
+    with killing(at_step(monkeypatch, import_run), BATCH):
         run_import(settings, path)
     run(settings)
     assert run_import(settings, path)["changed"] == 6
@@ -284,7 +284,7 @@ def test_what_another_program_writes_meanwhile_is_not_overwritten(
     settings = ten(fresh())
     path = csv_of(tmp_path / "list.csv", [*TEN[:-1], row("9", "client1", "LON")])
     moved = position("9", "client7", "NYSE")
-    at_step(monkeypatch, position_import_run)("write", lambda: produce(settings, [moved]))
+    at_step(monkeypatch, import_run)("write", lambda: produce(settings, [moved]))
     with pytest.raises(ShardpostError, match="another program has written to it since"):
         run_import(settings, path)
     assert state(settings)["9"]["Client"] == "client7"
@@ -309,7 +309,7 @@ def test_beside_another_import_it_refuses_and_a_zombie_is_fenced(
         ).unlink()  # as if on another machine
         run_import(settings, second)
 
-    at_step(monkeypatch, position_import_run)("write", beside)
+    at_step(monkeypatch, import_run)("write", beside)
     with pytest.raises(FencedError, match="another import"):
         run_import(settings, first)
     assert state(settings)["9"]["Client"] == "client2"

@@ -8,19 +8,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from shardpost.errors import ShardpostError
-from shardpost.position_import.import_job import find_source
-from shardpost.position_import.model.source import Source
-from shardpost.position_import.spark import comparison, source_rows
-from shardpost.position_import.spark.source_rows import as_records, read_source
+from shardpost.imports.import_job import find_source
+from shardpost.imports.model.list_format import TARGETS, Profile
+from shardpost.imports.model.source import ImportRequest, Source
+from shardpost.imports.spark import comparison, source_rows
+from shardpost.imports.spark.source_rows import as_records, read_source
+from shardpost.imports.spark.watermarks import increment, next_watermark
 from shardpost.settings import Settings
 from tests.support.how_far import drawn
 from tests.support.installed import installed
 from tests.support.postgresql import PASSWORD, USER, Postgresql, postgresql
 
+POSITIONS = TARGETS["positions"]
 HEADER = "PositionId,Client,Ticker,Amount,Exchange\n"
 GOOD = ("1", "c", "A", "1.5", "N")
 MANY = "12345678901234567890.123456789"
@@ -28,8 +31,8 @@ MANY = "12345678901234567890.123456789"
 
 def read(spark: SparkSession, source: Source, **more: Any) -> list[tuple[str | None, ...]]:
     """Return (id, client, ticker, amount, exchange) of each good row, (id, reason) of each bad."""
-    source_rows, _ = read_source(spark, installed(Settings(**more)), source)
-    rows = as_records(source_rows, 1_000_000).collect()
+    source_rows, _ = read_source(spark, installed(Settings(**more)), source, POSITIONS)
+    rows = as_records(source_rows, POSITIONS, 1_000_000).collect()
     return [
         (one.key, one.reason)
         if one.reason
@@ -227,7 +230,7 @@ def test_a_folder_is_one_list(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(
         ShardpostError, match=r"c\.csv: expected .*position.* as in .*a\.csv, found "
     ):
-        read_source(spark, installed(Settings()), find_source(str(folder)))
+        read_source(spark, installed(Settings()), find_source(str(folder)), POSITIONS)
 
 
 LIST = """
@@ -310,8 +313,8 @@ def test_a_list_has_one_content_in_a_file_and_in_a_database(
     spark: SparkSession, tmp_path: Path, database: Postgresql
 ) -> None:
     def content(source: Source) -> str:
-        rows, _ = read_source(spark, installed(Settings(**LOGIN)), source)
-        return str(comparison._counted(as_records(rows, 1_000_000))[2])
+        rows, _ = read_source(spark, installed(Settings(**LOGIN)), source, POSITIONS)
+        return str(comparison._counted(as_records(rows, POSITIONS, 1_000_000))[2])
 
     values = "SELECT '1' AS \"PositionId\", 'c' AS client, 'A' AS ticker, 'N' AS exchange"
     contents = {
@@ -329,7 +332,7 @@ def test_databases_that_cannot_be_read(spark: SparkSession, database: Postgresql
     def error(url: str, password: str = PASSWORD, **what: str) -> str:
         login = {"import_jdbc_user": USER, "import_jdbc_password": password}
         with pytest.raises(ShardpostError) as raised:
-            read(spark, find_source(url, **what), **login)
+            read(spark, find_source(url, None, what.get("table"), what.get("query")), **login)
         assert PASSWORD not in str(raised.value)
         assert "\n" not in str(raised.value)
         return str(raised.value)
@@ -344,3 +347,126 @@ def test_databases_that_cannot_be_read(spark: SparkSession, database: Postgresql
     assert "for PositionId, found decimal(12,2): write" in error(database.url, query=ids)
     assert "refused" in error("jdbc:postgresql://127.0.0.1:1/postgres", table="list")
     assert "no_such" in error(database.url.replace("/postgres", "/no_such"), table="list")
+
+
+def test_numbers_are_read_as_a_profile_says_and_no_other_number_is_guessed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def amounts(profile: Profile, *texts: str) -> list[str | None]:
+        path = tmp_path / "list.csv"
+        rows = "".join(f'{at},c,A,"{text}",N\n' for at, text in enumerate(texts))
+        path.write_text(HEADER + rows)
+        source = find_source(str(path), profile=profile)
+        target = ImportRequest(source, "Ann").target
+        found, _ = read_source(spark, installed(Settings()), source, target)
+        return [one.amount for one in as_records(found, target, 1_000_000).orderBy("key").collect()]
+
+    continental = Profile(decimal=",", thousands=".")
+    assert amounts(continental, "1.234.567,50", "-0,5", "1234", "1.234") == [
+        "1234567.5",
+        *("-0.5", "1234", "1234"),
+    ]
+    assert (
+        amounts(continental, "1.5", "1.23,4", "1e5", "1,2,3", "007", "1,", ",5", "") == [None] * 8
+    )
+    assert amounts(Profile(thousands="'"), "1'234.5", "1234.5", "1'23") == ["1234.5"] * 2 + [None]
+    assert amounts(Profile(decimal=","), "1,5", "1.5", "1.234") == ["1.5", None, None]
+    assert amounts(Profile(thousands=" "), "1 234", "12 34") == ["1234", None]
+
+
+def test_columns_have_the_values_of_a_profile(spark: SparkSession, tmp_path: Path) -> None:
+    profile = Profile(columns={"PositionId": "Nr"}, values={"Exchange": "N", "Ticker": "A"})
+    (tmp_path / "list.csv").write_text("Nr,client,Amount,Exchange\n1,c,1.5,elsewhere\n")
+    source = find_source(str(tmp_path / "list.csv"), profile=profile)
+    target = ImportRequest(source, "Ann").target
+    rows, ignored = read_source(spark, installed(Settings()), source, target)
+    [found] = as_records(rows, target, 1_000_000).collect()
+    assert (found.key, found.client, found.ticker, found.amount, found.exchange) == GOOD
+    assert ignored == ("Exchange",)
+
+
+CLIENTS = TARGETS["clients"]
+CLIENT_ROWS = [
+    ("ann", "Ann", None, True, None),
+    ("bob", None, "b@x.example", False, None),
+    ("eve", None, None, None, "expected true or false for Subscribed, found nothing"),
+]
+
+
+def clients(spark: SparkSession, source: Source, **more: Any) -> list[tuple[Any, ...]]:
+    rows, _ = read_source(spark, installed(Settings(**more)), source, CLIENTS)
+    found = as_records(rows, CLIENTS, 1_000_000).orderBy("key").collect()
+    return [(one.key, one.name, one.email, one.subscribed, one.reason) for one in found]
+
+
+def test_clients_are_alike_in_all_sources(
+    spark: SparkSession, tmp_path: Path, database: Postgresql
+) -> None:
+    names = "Client,Name,Email,Subscribed\n"
+    lists = {
+        "list.csv": f"{names}ann,Ann,,TRUE\nbob,,b@x.example,false\neve,,,\n",
+        "list.jsonl": '{"Client":"ann","Name":"Ann","Subscribed":true}\n'
+        '{"Client":"bob","Email":"b@x.example","Subscribed":"false"}\n'
+        '{"Client":"eve","Name":null}\n',
+    }
+    for name, text in lists.items():
+        assert clients(spark, written(tmp_path, name, text)) == CLIENT_ROWS
+    columns = {"Client": ["ann", "bob", "eve"], "Name": ["Ann", None, None]}
+    flags = {"Email": [None, "b@x.example", None], "Subscribed": [True, False, None]}
+    pyarrow.parquet.write_table(pa.table(columns | flags), tmp_path / "list.parquet")
+    assert clients(spark, find_source(str(tmp_path / "list.parquet"))) == CLIENT_ROWS
+    sql = (
+        "SELECT * FROM (VALUES ('ann', 'Ann', NULL, true), ('bob', NULL, 'b@x.example', false),"
+        " ('eve', NULL, NULL, NULL)) AS list (client, name, email, subscribed)"
+    )
+    assert clients(spark, find_source(database.url, query=sql), **LOGIN) == CLIENT_ROWS
+
+
+def test_what_is_no_client_is_rejected(spark: SparkSession, tmp_path: Path) -> None:
+    text = 'Client,Name,Email,Subscribed\n" ",Ann,,true\nbob,,,yes\n'
+    assert clients(spark, written(tmp_path, "list.csv", text)) == [
+        (None, "Ann", None, True, "expected a Client, found none"),
+        ("bob", None, None, None, 'expected true or false for Subscribed, found "yes"'),
+    ]
+
+
+def marked(spark: SparkSession, *rows: tuple[str | None, str | None]) -> DataFrame:
+    """Return rows of records of (key, watermark)."""
+    schema = "key STRING, row STRUCT<watermark: STRING>, reason STRING"
+    return spark.createDataFrame([(key, (mark,), None) for key, mark in rows], schema)
+
+
+@pytest.mark.parametrize(
+    ("since", "marks", "taken", "following"),
+    [
+        (None, ["9", "10", "-1.5"], ["-1.5", "10", "9"], "10"),
+        ("9", ["8", "9", "10", "9.5"], ["10", "9", "9.5"], "10"),
+        ("2026-11-21", ["2026-11-20T23:59:59.999999Z", "2026-11-21T00:00:00Z"], None, None),
+        ("2026-11-21 09:00:00+01", ["2026-11-21 07:59", "2026-11-21 08:00:00"], None, None),
+        ("2026-11-21", ["2026-11-20", "9", "x", ""], ["", "9", "x"], "9"),
+        ("9", ["2026-11-20", "8"], ["2026-11-20"], "2026-11-20"),
+        ("9", ["8"], [], "9"),
+        (None, [], [], None),
+    ],
+)
+def test_an_increment_has_what_came_from_its_watermark_on(
+    spark: SparkSession, since: str | None, marks: list[str], taken: list[str], following: str
+) -> None:
+    rows = marked(spark, *((f"{at}", mark) for at, mark in enumerate(marks)))
+    found = increment(rows, since)
+    texts = sorted(one.row.watermark for one in found.collect())
+    assert texts == (marks[1:] if taken is None else taken)
+    nothing = rows.where("false").select("reason", "row")
+    assert next_watermark(found, nothing, since) == (marks[1] if taken is None else following)
+
+
+def test_of_a_key_the_newest_rows_count_and_a_rejected_one_holds_the_watermark(
+    spark: SparkSession,
+) -> None:
+    rows = marked(spark, ("a", "1"), ("a", "3"), ("a", "3.0"), ("b", "2"), (None, "1"), ("c", None))
+    found = increment(rows, None)
+    assert sorted((str(one.key), one.row.watermark) for one in found.collect()) == [
+        *(("None", "1"), ("a", "3"), ("a", "3.0"), ("b", "2"), ("c", None))
+    ]
+    rejected = rows.where("row.watermark = '2' OR row.watermark IS NULL").select("reason", "row")
+    assert next_watermark(found, rejected, "0") == "2"

@@ -3,21 +3,22 @@
 import csv
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from shardpost.decisions import Kind, decisions_topic
+from shardpost.imports.import_job import find_source
+from shardpost.imports.model.list_format import TARGETS
+from shardpost.imports.model.source import ImportRequest
+from shardpost.imports.run import import_list
 from shardpost.kafka.records import Record
-from shardpost.position_import.import_job import find_source
-from shardpost.position_import.model.plan import COLUMNS
-from shardpost.position_import.model.source import ImportRequest
-from shardpost.position_import.run import import_positions
 from shardpost.settings import Settings
 from tests.support.installed import installed
 from tests.support.letter_world import committed
 
+COLUMNS = TARGETS["positions"].columns
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 Row = Mapping[str, str]
 
@@ -28,10 +29,10 @@ def row(key: str, client: str, exchange: str = "NASDAQ", amount: str = "1") -> d
     return dict(zip(COLUMNS, values, strict=True))
 
 
-def csv_of(path: Path, rows: Iterable[Row]) -> Path:
+def csv_of(path: Path, rows: Sequence[Row]) -> Path:
     """Write a list as CSV."""
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
+        writer = csv.DictWriter(file, [*rows[0]] if rows else COLUMNS)
         writer.writeheader()
         writer.writerows(rows)
     return path
@@ -41,11 +42,11 @@ def run_import(
     settings: Settings, source: Path | str, *, code: int = 0, apply: bool = True, **more: Any
 ) -> dict[str, Any]:
     """Import a list in this process, which is to end with that code."""
-    where = {name: more.pop(name) for name in ("table", "query") if name in more}
+    where = {name: more.pop(name) for name in ("table", "query", "profile") if name in more}
     request = ImportRequest(
         find_source(str(source), **where), "somebody", is_applied=apply, now=NOW, **more
     )
-    found, result = import_positions(installed(settings), request)
+    found, result = import_list(installed(settings), request)
     assert found == code, result
     return result
 

@@ -13,9 +13,9 @@ from py4j.protocol import Py4JError
 from shardpost.checkout import CHECKOUT
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.compaction_request import CompactionRequest
+from shardpost.imports.model.source import FileSource, Format, ImportRequest
 from shardpost.installation import Installation
 from shardpost.locks import refused_runs
-from shardpost.position_import.model.source import FileSource, Format, ImportRequest
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.settings import Settings
 from shardpost.spark import driver

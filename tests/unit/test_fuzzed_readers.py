@@ -31,13 +31,14 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.model.fields import CLIENT_FIELDS, EXCHANGE_FIELDS, POSITION_FIELDS
 from shardpost.holders.model.published import Published
 from shardpost.holders.rejected_letters import committed_sent
+from shardpost.imports.list_files import ListReader
+from shardpost.imports.model.list_format import TARGETS
+from shardpost.imports.model.source import FileSource, Format
 from shardpost.kafka.coordinates import PartitionMark, TopicPartition
 from shardpost.kafka.greeting import metadata_level
 from shardpost.kafka.offsets import CommittedOffset
 from shardpost.kafka.records import Header, Outgoing, Record, batch_bytes
 from shardpost.lag.offset_expiry import OffsetCommits, UnknownFormatError
-from shardpost.position_import.list_files import ListReader
-from shardpost.position_import.model.source import FileSource, Format
 from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.run_requests.model import commands
 from shardpost.run_requests.model.commands import MOST_NESTED, Command, CommandState, next_action
@@ -361,7 +362,7 @@ def test_no_file_is_more_than_a_list_that_is_refused(
     with TemporaryDirectory() as folder, suppress(ShardpostError):
         path = Path(folder, f"list.{kind}{ending}")
         path.write_bytes(gzip.compress(content) if is_packed else content)
-        reader = ListReader(FileSource(str(path), kind))
+        reader = ListReader(FileSource(str(path), kind), TARGETS["positions"])
         assert sum(part.num_rows for part in reader.parts()) == reader.rows
 
 

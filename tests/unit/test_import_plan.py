@@ -4,28 +4,24 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from shardpost.errors import ShardpostError, UsageError
-from shardpost.kafka import offsets, records
-from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Outgoing
-from shardpost.kafka.topic_metadata import topic_config
-from shardpost.kafka.transactions import FencedError, produce
-from shardpost.position_import import run
-from shardpost.position_import.import_job import find_source
-from shardpost.position_import.model.plan import (
-    COLUMNS,
-    Change,
-    Plan,
+from shardpost.errors import ShardpostError, UsageError, WrongArgumentError
+from shardpost.imports import run
+from shardpost.imports.import_job import find_source, read_profile
+from shardpost.imports.model.list_format import (
+    NO_PROFILE,
+    TARGETS,
+    InputName,
+    Profile,
     SourceColumn,
-    find_columns,
-    notes,
-    require_type,
-    summary,
 )
-from shardpost.position_import.model.source import (
+from shardpost.imports.model.plan import Change, Plan, notes, summary
+from shardpost.imports.model.source import (
+    STREAM_HEADER,
+    WATERMARK_HEADER,
     AppliedImport,
     FileSource,
     Format,
@@ -37,8 +33,15 @@ from shardpost.position_import.model.source import (
     is_id_of,
     jdbc_source,
 )
-from shardpost.position_import.run import ImportWriter, applied_import, record_of
-from shardpost.position_import.spark.comparison import find_base
+from shardpost.imports.run import ImportWriter, applied_import, record_of
+from shardpost.imports.spark.comparison import find_base
+from shardpost.imports.spark.watermarks import last_watermark
+from shardpost.kafka import offsets, records
+from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import Outgoing
+from shardpost.kafka.topic_metadata import topic_config
+from shardpost.kafka.transactions import FencedError, produce
+from shardpost.spark.job import document_of, request_of
 from shardpost.wording import parse_share, share
 from tests.support.at_step import at_step
 from tests.support.committed_snapshot import commit_snapshot
@@ -46,6 +49,7 @@ from tests.support.installed import installed
 from tests.support.letter_world import committed
 from tests.support.memory_kafka import MemoryKafka
 
+POSITIONS = TARGETS["positions"]
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
@@ -233,11 +237,11 @@ def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
 def test_a_jdbc_url_needs_a_table_or_a_query() -> None:
     assert find_source(POSTGRESQL, table="list") == JdbcSource(POSTGRESQL, "list")
     assert find_source(POSTGRESQL, query="SELECT 1") == JdbcSource(POSTGRESQL, None, "SELECT 1")
-    with pytest.raises(UsageError, match="--format is for files"):
+    with pytest.raises(UsageError, match="--format and --profile are for files"):
         find_source(POSTGRESQL, "csv", table="list")
-    for more in ({}, {"table": "a", "query": "b"}):
+    for table, query in ((None, None), ("a", "b")):
         with pytest.raises(UsageError, match="either --table or --query"):
-            find_source(POSTGRESQL, **more)
+            find_source(POSTGRESQL, None, table, query)
     with pytest.raises(UsageError, match="expected jdbc:postgresql:…, jdbc:mysql:…"):
         find_source("jdbc:sqlite:list.db", table="list")
 
@@ -300,7 +304,7 @@ def test_a_login_in_a_url_is_refused_and_not_repeated(url: str) -> None:
 def test_a_password_in_what_is_read_is_refused_and_not_repeated(option: str) -> None:
     sql = "(SELECT * FROM dblink('host=db password = hush', 'SELECT 1') AS t(n int)) AS list"
     with pytest.raises(UsageError, match=f"--{option} with a login") as raised:
-        find_source(POSTGRESQL, **{option: sql})
+        find_source(POSTGRESQL, None, *((sql, None) if option == "table" else (None, sql)))
     assert "hush" not in str(raised.value)
 
 
@@ -320,10 +324,10 @@ def test_a_url_without_a_login_is_taken(url: str) -> None:
 
 def test_columns_are_found_in_any_case_and_order() -> None:
     names = ["note", "EXCHANGE", "amount", "", "Ticker", "client", "note", " positionid "]
-    found = find_columns("list", [*map(SourceColumn, names)])
-    assert found.columns["PositionId"].name == " positionid "
-    assert found.columns["Exchange"].name == "EXCHANGE"
-    assert found.ignored == ("note", "(without a name)", "note")
+    found, ignored = POSITIONS.find("list", [*map(SourceColumn, names)])
+    assert found["PositionId"].name == " positionid "
+    assert found["Exchange"].name == "EXCHANGE"
+    assert ignored == ("note", "(without a name)", "note")
 
 
 @pytest.mark.parametrize("column", ["PositionId", "Client"])
@@ -331,7 +335,7 @@ def test_columns_are_found_in_any_case_and_order() -> None:
     "type_", ["string", "char(10)", "varchar(20)", "smallint", "bigint", "decimal(20,0)"]
 )
 def test_an_id_is_text_or_a_whole_number(column: str, type_: str) -> None:
-    require_type("list", column, type_)
+    POSITIONS.require_type("list", column, type_)
 
 
 @pytest.mark.parametrize("column", ["PositionId", "Client", "Ticker", "Exchange"])
@@ -339,9 +343,11 @@ def test_an_id_is_text_or_a_whole_number(column: str, type_: str) -> None:
     "type_", ["double", "float", "decimal(12,2)", "boolean", "binary", "date", "array<int>"]
 )
 def test_an_id_of_another_type_would_be_another_id(column: str, type_: str) -> None:
-    columns = [SourceColumn(name, type_ if name == column else "string") for name in COLUMNS]
+    columns = [
+        SourceColumn(name, type_ if name == column else "string") for name in POSITIONS.columns
+    ]
     with pytest.raises(ShardpostError) as raised:
-        find_columns("list", columns)
+        POSITIONS.find("list", columns)
     assert str(raised.value) == (
         f"list: expected text or whole numbers for {column}, found {type_}: write it as text:"
         " quoted in CSV, with a CAST in a query"
@@ -351,7 +357,7 @@ def test_an_id_of_another_type_would_be_another_id(column: str, type_: str) -> N
 def test_all_columns_that_are_wrong_are_named() -> None:
     names = ["PositionId", "Client", "client", "Ticker", "Exchange", "exchange"]
     with pytest.raises(ShardpostError) as raised:
-        find_columns("list", [*map(SourceColumn, names)])
+        POSITIONS.find("list", [*map(SourceColumn, names)])
     assert str(raised.value) == (
         "list: expected the columns PositionId, Client, Ticker, Amount, Exchange, each once: Client"
         " is duplicated; Amount is missing; Exchange is duplicated; found"
@@ -381,7 +387,7 @@ def ends(kafka: MemoryKafka) -> dict[int, int]:
 
 def write(kafka: MemoryKafka, keys: list[str], since: dict[int, int]) -> int:
     config = topic_config(installed(kafka.settings).kafka, "positions")
-    with closing(ImportWriter(installed(kafka.settings), config)) as writer:
+    with closing(ImportWriter(installed(kafka.settings), "positions", config)) as writer:
         writer.open()
         decided = record_of(installed(kafka.settings).kafka, APPLIED, "a list")
         return writer.write(map(record, keys), decided, since)
@@ -470,5 +476,120 @@ def test_of_all_retries_only_a_correction_of_a_position_stops_an_import(kafka: M
         find_base(installed(kafka.settings))
     assert str(raised.value) == (
         f"{at}: a correction that is not in the tables yet: a list cannot be compared with old"
-        " positions; run `shardpost compact` first"
+        " tables; run `shardpost compact` first"
+    )
+
+
+def profile(home: Path, text: str) -> Path:
+    folder = home / "profiles"
+    folder.mkdir(exist_ok=True)
+    path = folder / "bank.yml"
+    path.write_text(text)
+    return path
+
+
+def test_a_profile_is_read_by_its_name_or_path(tmp_path: Path) -> None:
+    text = 'delimiter: ";"\ndecimal: ","\nencoding: UTF-8\ncolumns:\n  PositionId: Nr.\n'
+    path = profile(tmp_path, text)
+    expected = Profile(delimiter=";", decimal=",", columns={"PositionId": "Nr."})
+    assert read_profile(tmp_path, "bank") == read_profile(tmp_path, str(path)) == expected
+    assert read_profile(tmp_path, None) == NO_PROFILE
+    lists = tmp_path / "list.csv"
+    lists.touch()
+    request = ImportRequest(find_source(str(lists), profile=expected), "Ann")
+    assert request.target.read["PositionId"] == "nr."
+    assert request_of(ImportRequest, document_of(request)) == request
+    with pytest.raises(UsageError, match="--profile is for CSV, found parquet"):
+        find_source(str(lists), "parquet", profile=expected)
+    with pytest.raises(UsageError, match="--profile are for files, found a JDBC URL"):
+        find_source(POSTGRESQL, table="list", profile=expected)
+    with pytest.raises(UsageError, match=r"there is no .*/profiles/bnk\.yml: did you mean bank\?"):
+        read_profile(tmp_path, "bnk")
+    with pytest.raises(UsageError, match=r"none\.yml: cannot be read"):
+        read_profile(tmp_path, "./none.yml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("decimal: ','\ndelimeter: ';'\n", "line 2: delimeter: unknown name: did you mean delim"),
+        (
+            "columns:\n  Amount: x\n  Clients: y\n",
+            "line 3: columns.Clients: .* mean Client",
+        ),
+        (
+            "values:\n  Exchage: N\n",
+            "line 2: values.Exchage: expected one of .* Exchange",
+        ),
+        ("delimiter: ;;\n", "line 1: delimiter: String should match"),
+        ("encoding: rot13\n", "line 1: encoding: expected an encoding of text, such as utf-8"),
+        ("encoding: latin-9999\n", "line 1: encoding: expected an encoding of text"),
+        ("preamble: some\n", "line 1: preamble: expected a whole number, found 'some'"),
+        ("quote: ','\n", "expected two characters as delimiter and quote"),
+        ("decimal: ','\nthousands: ','\n", "expected two characters .* and as decimal marks"),
+        ("- a\n", "expected a map of names"),
+        ("decimal: [\n", "line 2: expected YAML"),
+    ],
+)
+def test_a_wrong_profile_is_refused_by_line(tmp_path: Path, text: str, said: str) -> None:
+    path = profile(tmp_path, text)
+    with pytest.raises(UsageError, match=said) as raised:
+        read_profile(tmp_path, "bank")
+    assert str(raised.value).startswith(f"{path}, line ")
+
+
+def test_lists_of_clients_and_exchanges_have_their_own_columns(tmp_path: Path) -> None:
+    clients = TARGETS["clients"]
+    assert clients.columns == ("Client", "Name", "Email", "Subscribed")
+    clients.require_type("list", "Subscribed", "boolean")
+    with pytest.raises(ShardpostError, match="expected text or true or false for Subscribed,"):
+        clients.require_type("list", "Subscribed", "double")
+    assert TARGETS["exchanges"].columns == ("Exchange", "Country")
+    made = Plan(5, {Change.CLOSED: 2, Change.LEFT: 1}, 9, {}, target=clients, rejected_rows=1)
+    assert str(made.refusal(0.05)).startswith("2 of 9 open clients would close (22.23%), more")
+    result = {"import_id": "c1", "source": "list.csv", **made.as_json(), "refused": "2 of 9"}
+    assert [*summary(result)][5:] == ["rejected         1  of the rows; 1 open client remains"]
+    with pytest.raises(WrongArgumentError, match="into: Input should be"):
+        request_of(
+            ImportRequest, '{"source": {"location": "/l", "format": "csv"}, "into": "decisions"}'
+        )
+
+
+def test_an_increment_reads_a_column_more_which_may_be_one_of_the_list() -> None:
+    source = FileSource("/list.csv", Format.CSV)
+    own = ImportRequest(source, "Ann", watermark="Changed").target
+    assert own.read == {column: column.lower() for column in POSITIONS.columns} | {
+        "watermark": "changed"
+    }
+    assert ImportRequest(source, "Ann", watermark="PositionId").target.read["watermark"] == (
+        "positionid"
+    )
+    with pytest.raises(ShardpostError, match=r"watermark \(changed\) is missing"):
+        own.find("list", [*map(SourceColumn, POSITIONS.columns)])
+
+
+def test_the_next_increment_begins_where_the_last_one_of_its_stream_ended(
+    kafka: MemoryKafka,
+) -> None:
+    def applied(name: str, stream: str, watermark: str) -> Outgoing:
+        kafka_, done = installed(kafka.settings).kafka, replace(APPLIED, import_id=name)
+        return record_of(
+            kafka_, done, "why", **{STREAM_HEADER: stream, WATERMARK_HEADER: watermark}
+        )
+
+    def last(stream: str) -> str | None:
+        into, watermark, path = stream.split()
+        source, name = FileSource(path, Format.CSV), cast("InputName", into)
+        request = ImportRequest(source, "Ann", into=name, watermark=watermark)
+        assert request.stream == stream
+        return last_watermark(installed(kafka.settings).kafka, request)
+
+    write(kafka, [], ends(kafka))
+    assert last("positions n /a") is None
+    for name, stream, watermark in (("c2", "positions n /a", "5"), ("c3", "clients n /a", "9")):
+        produce(installed(kafka.settings).kafka, applied(name, stream, watermark))
+    assert (last("positions n /a"), last("clients n /a"), last("positions m /a")) == (
+        "5",
+        "9",
+        None,
     )

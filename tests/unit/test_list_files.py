@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from io import BytesIO, StringIO
 from pathlib import Path
 
@@ -15,11 +16,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.position_import.import_job import files_of
-from shardpost.position_import.list_files import ListReader
-from shardpost.position_import.model.plan import COLUMNS
-from shardpost.position_import.model.source import FileSource, Format, format_of
+from shardpost.imports.import_job import files_of
+from shardpost.imports.list_files import ListReader
+from shardpost.imports.model.list_format import TARGETS, Profile
+from shardpost.imports.model.source import FileSource, Format, format_of
 
+POSITIONS = TARGETS["positions"]
+COLUMNS = POSITIONS.columns
 HEADER = ",".join(COLUMNS) + "\n"
 CSV = HEADER + '1,c,A,1,N\n2,"a, ""b""","T\nU",1,N\n"3",ü,"A","1.5","N"\n'
 ROWS = [dict(zip(COLUMNS, (str(n), "ü", "A", "1.5", "N"), strict=True)) for n in (1, 2, 3)]
@@ -56,7 +59,7 @@ def whole(path: Path, *more: str) -> ListReader:
 
 
 def read(source: FileSource) -> ListReader:
-    reader = ListReader(source)
+    reader = ListReader(source, POSITIONS)
     assert sum(part.num_rows for part in reader.parts()) == reader.rows
     return reader
 
@@ -64,7 +67,7 @@ def read(source: FileSource) -> ListReader:
 def values(path: Path) -> list[tuple[bytes | None, ...]]:
     format_ = format_of(path.name)
     assert format_ is not None
-    parts = ListReader(FileSource(str(path), format_)).parts()
+    parts = ListReader(FileSource(str(path), format_), POSITIONS).parts()
     return [tuple(row.values()) for part in parts for row in part.to_pylist()]
 
 
@@ -285,7 +288,7 @@ def test_a_list_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
     path = tmp_path / "list.csv"
     path.write_text(CSV)
     for changed in (path, tmp_path / "late.csv"):
-        reader = ListReader(FileSource(str(tmp_path), Format.CSV))
+        reader = ListReader(FileSource(str(tmp_path), Format.CSV), POSITIONS)
         changed.write_text(CSV + "4,c,A,1,N\n")
         with pytest.raises(ShardpostError, match="changed while it was read: run it again"):
             [*reader.parts()]
@@ -373,3 +376,77 @@ def test_files_of_other_kinds_are_no_one_list(tmp_path: Path) -> None:
         read(FileSource(str(tmp_path), Format.PARQUET))
     with pytest.raises(UsageError, match="no such file or folder"):
         files_of(tmp_path / "none")
+
+
+BROKER = Profile(
+    encoding="iso-8859-1",
+    delimiter=";",
+    quote="'",
+    preamble=2,
+    footer="Summe",
+    decimal=",",
+    thousands=".",
+    columns={"PositionId": "Depot Nr.", "Client": "Kunde", "Amount": "Stück"},
+    values={"Ticker": "T", "Exchange": ""},
+)
+EXPORT = (
+    "Depotauszug;'vom\n28.11.2026\nKunde;depot nr. ;Stück;Exchange\n"
+    "Müller;1;1.234,5;X\n'Meier; ''A''\nB';2;-0,5;Y\n\nSumme;;1.234,0;\n"
+)
+
+
+def exported(path: Path, text: str, profile: Profile = BROKER) -> list[tuple[bytes | None, ...]]:
+    """Read an export; returns (PositionId, Client, Amount), or what the profile has."""
+    path.write_bytes(text.encode(profile.encoding))
+    source = FileSource(str(path), Format.CSV, profile=profile)
+    reader = ListReader(source, replace(POSITIONS, profile=profile))
+    return [tuple(row.values()) for part in reader.parts() for row in part.to_pylist()]
+
+
+def test_a_broker_s_export_is_read_as_its_profile_says(tmp_path: Path) -> None:
+    rows = [
+        (b"1", "Müller".encode(), b"1.234,5"),
+        (b"2", b"Meier; 'A'\nB", b"-0,5"),
+    ]
+    assert exported(tmp_path / "list.csv", EXPORT) == rows
+    crlf = EXPORT.replace("\n", "\r\n")
+    assert exported(tmp_path / "list.csv", crlf)[0] == rows[0]
+    two = BROKER.model_copy(update={"footer_lines": 2, "encoding": "utf-16"})
+    assert exported(tmp_path / "list.csv", EXPORT + "Seite 1", two) == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (EXPORT[: EXPORT.index("Summe")], "line 7: expected 1 line at the end, the first of"),
+        (EXPORT + "Summe;;1;\n", "line 8: expected 1 line at the end, .* found 2 such lines"),
+        (EXPORT.replace("Meier", "Summe").replace("'S", "S"), "line 5: expected 1 line at the end"),
+        (EXPORT + "3;x;1;X\n", "line 8: expected 1 line at the end, .* found 2 such lines"),
+        ("", "line 0: expected 1 line at the end"),
+        (EXPORT.replace("28.11.2026\n", ""), "line 3: expected a header with PositionId, Client,"),
+        (
+            EXPORT.replace("depot nr. ", "Depot"),
+            r"PositionId \(depot nr\.\) is missing; found",
+        ),
+        (EXPORT.replace("Müller;1", "Müller;1;"), "line 4: expected 4 values, as in the header"),
+        (EXPORT.replace("'Meier", "Meier"), "line 5: expected quotes and line breaks only where"),
+    ],
+)
+def test_an_export_that_is_not_as_its_profile_says_is_refused_by_line(
+    tmp_path: Path, text: str, error: str
+) -> None:
+    with pytest.raises(ShardpostError, match=error):
+        exported(tmp_path / "list.csv", text)
+
+
+def test_an_export_without_a_profile_is_refused_with_advice(tmp_path: Path) -> None:
+    text = HEADER.replace(",", ";") + "1;c;A;1;N\n"
+    said = refused(tmp_path / "list.csv", text)
+    assert "found semicolons: export it with commas" in said
+    assert "or import it with a --profile" in said
+    profile = Profile(encoding="utf-16")
+    reader = ListReader(
+        FileSource(str(tmp_path / "list.csv"), Format.CSV), replace(POSITIONS, profile=profile)
+    )
+    with pytest.raises(ShardpostError, match=r"list\.csv: cannot be read: .* is no text in utf-16"):
+        [*reader.parts()]

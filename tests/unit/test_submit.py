@@ -14,8 +14,8 @@ from shardpost.embedded.broker import find_java, java_major
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.compaction_request import CompactionRequest
+from shardpost.imports.model.source import FileSource, Format, ImportRequest, JdbcSource
 from shardpost.kafka.kafka import Kafka
-from shardpost.position_import.model.source import FileSource, Format, ImportRequest, JdbcSource
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.settings import Settings

@@ -65,7 +65,8 @@ def escaped(key: str) -> str:
 DAG_PARAMS = {
     "compact_positions": "country_changed accept_drop inputs_changed follow",
     "dispatch_run_requests": "",
-    "import_positions": "source table query apply max_closed import_id up_to why",
+    "import_positions": "source into profile watermark table query apply max_closed import_id"
+    " up_to why",
     "maintain_tables": "dry_run",
     "rebuild_tables": "action country source tables max_changed why",
     "sweep_dead_letters": "",

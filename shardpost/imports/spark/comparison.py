@@ -7,8 +7,8 @@ it is "compact first".
 A record goes to the partition that the latest record of its key is in, whatever producer has put
 it there: so it supersedes that one for Kafka's cleaner and for every reader, too.
 
-Frames: `known_positions` (key, is_open, partition, and the columns of the fields); `difference`
-(key, value, change, partition: null of a new key).
+Frames: `what_is_known` (key, is_open, partition, and the columns of the fields); `difference` (key,
+value, change, partition: null of a new key).
 """
 
 import hashlib
@@ -30,11 +30,16 @@ from shardpost.delta.snapshot import LONGEST_EXCHANGE, MOST_UNKNOWN_NAMED, Snaps
 from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError
 from shardpost.holders.inputs import require_plain
-from shardpost.holders.model.fields import POSITION_FIELDS, RecordKind
+from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.topic_state import ranges_to_read
-from shardpost.holders.model.view_tables import POSITIONS
+from shardpost.holders.model.view_tables import INPUTS
 from shardpost.holders.plausibility import known_at
 from shardpost.holders.spark.decoding import decoded
+from shardpost.imports.import_job import IMPORT_POSITIONS
+from shardpost.imports.model.list_format import WATERMARK, InputName, Target
+from shardpost.imports.model.plan import MOST_LISTED, MOST_SAMPLES, WRITTEN, Change, Plan
+from shardpost.imports.model.source import HEADER, ImportRequest, is_id_of
+from shardpost.imports.spark import source_rows, watermarks
 from shardpost.installation import Installation
 from shardpost.kafka import topic_metadata
 from shardpost.kafka.coordinates import OffsetRange
@@ -43,18 +48,6 @@ from shardpost.kafka.offsets import stable_ends
 from shardpost.kafka.reading import open_transaction_at, read_to_end, record_of
 from shardpost.kafka.topic_metadata import changed_topics, topic_ids
 from shardpost.logs import step
-from shardpost.position_import.import_job import IMPORT_POSITIONS
-from shardpost.position_import.model.plan import MOST_LISTED, MOST_SAMPLES, WRITTEN, Change, Plan
-from shardpost.position_import.model.source import HEADER, ImportRequest, is_id_of
-from shardpost.position_import.spark.source_rows import (
-    FIELD_COLUMNS,
-    LISTED,
-    as_records,
-    read_source,
-    rejected,
-    source_errors,
-    states,
-)
 from shardpost.spark import driver
 from shardpost.spark.delta_files import read
 from shardpost.spark.kafka_source import partition_column, read_ranges
@@ -66,22 +59,23 @@ COMPACT = "run `shardpost compact` first"
 
 @dataclass(frozen=True)
 class Base:
-    """A snapshot, the ends of `positions` {partition: offset}, and what lies between them."""
+    """A snapshot, the ends of an input {partition: offset}, and what lies between them."""
 
+    topic: str
     snapshot: Snapshot
     ends: dict[int, int]
     unread: list[OffsetRange]
 
 
-def find_base(installation: Installation) -> Base:
+def find_base(installation: Installation, into: InputName = "positions") -> Base:
     """Return what is known now; ShardpostError if a compaction has to run, or to be waited for."""
-    require_plain(installation, "positions")
+    require_plain(installation, into)
     snapshot = snapshots.newest(installation.tables)
     if snapshot is None:
         raise ShardpostError(f"there is no snapshot to compare a list with: {COMPACT}")
-    positions = installation.kafka.topic("positions")
-    retries = installation.settings.retry_rules.retry_topic(positions)
-    counts = topic_metadata.partition_counts(installation.kafka, [positions, retries])
+    topic = installation.kafka.topic(into)
+    retries = installation.settings.retry_rules.retry_topic(topic)
+    counts = topic_metadata.partition_counts(installation.kafka, [topic, retries])
     known = {topic: id_ for topic, id_ in snapshot.topic_ids.items() if topic in counts}
     if changed := changed_topics(known, topic_ids(installation.kafka, counts)):
         raise not_compared("; ".join(changed.values()))
@@ -94,62 +88,66 @@ def find_base(installation: Installation) -> Base:
     unread = ranges_to_read(snapshot.end_offsets, reached.stable)
     for range_ in unread:
         if range_.topic == retries:
-            _require_no_corrections(installation.kafka, range_, positions)
-    marks = reached.stable[positions]
+            _require_no_corrections(installation.kafka, range_, topic)
+    marks = reached.stable[topic]
     for partition, (_, end) in marks.items():
-        read = snapshot.end_offsets.get(positions, {}).get(partition, 0)
+        read = snapshot.end_offsets.get(topic, {}).get(partition, 0)
         if read > end:
-            raise not_compared(f"{positions}[{partition}]: read up to {read}, but it ends at {end}")
-    own = [range_ for range_ in unread if range_.topic == positions]
-    return Base(snapshot, {partition: end for partition, (_, end) in marks.items()}, own)
+            raise not_compared(f"{topic}[{partition}]: read up to {read}, but it ends at {end}")
+    own = [range_ for range_ in unread if range_.topic == topic]
+    return Base(topic, snapshot, {partition: end for partition, (_, end) in marks.items()}, own)
 
 
-def _require_no_corrections(kafka: Kafka, retries: OffsetRange, positions: str) -> None:
-    """Refuse a retry of a record of positions; retries of other topics change no table of it."""
+def _require_no_corrections(kafka: Kafka, retries: OffsetRange, topic: str) -> None:
+    """Refuse a retry of a record of the topic; retries of other topics change no table of it."""
     found = read_to_end(kafka, retries.topic_partition, start=retries.first, committed=True)
     for record in map(record_of, found):
-        if header_text(dict(record.headers).get(ORIGIN_TOPIC)) == positions:
+        if header_text(dict(record.headers).get(ORIGIN_TOPIC)) == topic:
             raise not_compared(f"{record.coordinates}: a correction that is not in the tables yet")
 
 
 def not_compared(why: str) -> ShardpostError:
     """Return the error that the tables do not have all that is there."""
-    return ShardpostError(f"{why}: a list cannot be compared with old positions; {COMPACT}")
+    return ShardpostError(f"{why}: a list cannot be compared with old tables; {COMPACT}")
 
 
-_KNOWN = ("is_open", "partition", *FIELD_COLUMNS)
-
-
-def known_positions(
-    spark: SparkSession, tables: Tables, snapshot: Snapshot, unread: DataFrame | None
+def what_is_known(
+    spark: SparkSession, tables: Tables, target: Target, base: Base, unread: DataFrame | None
 ) -> DataFrame:
     """Return what is known at a snapshot, and after records that it has not read (kafka_source)."""
-    table, version = snapshot.located(POSITIONS), version_at(snapshot, POSITIONS)
-    known = read(spark, tables, table, version).select("key", *_KNOWN)
+    table = INPUTS[target.topic].latest
+    located, version = base.snapshot.located(table), version_at(base.snapshot, table)
+    columns = ("is_open", "partition", *source_rows.field_columns(target))
+    known = read(spark, tables, located, version).select("key", *columns)
     if unread is None:
         return known
-    records = decoded(unread, POSITION_FIELDS).where(F.col("kind") != RecordKind.REJECTED.value)
+    records = decoded(unread, target.fields).where(F.col("kind") != RecordKind.REJECTED.value)
     records = records.withColumn("is_open", F.col("kind") == RecordKind.UPSERT.value)
-    newest = F.max_by(F.struct(*_KNOWN), "offset").alias("newest")
+    newest = F.max_by(F.struct(*columns), "offset").alias("newest")
     newer = records.groupBy("key").agg(newest).select("key", "newest.*")
     return known.join(newer, "key", "left_anti").unionByName(newer)
 
 
-def difference(states: DataFrame, known: DataFrame) -> DataFrame:
-    """Return what a list (source_rows.py) changes of what is open, one row for each key."""
-    fields = F.struct(*FIELD_COLUMNS)
+def difference(states: DataFrame, known: DataFrame, target: Target) -> DataFrame:
+    """Return what a list (source_rows.py) changes of what is open, one row for each key.
+
+    An increment closes nothing that it lacks.
+    """
+    fields = F.struct(*source_rows.field_columns(target))
     listed = states.select("key", "value", "is_good", fields.alias("now"))
     before = known.select("key", "partition", F.when(F.col("is_open"), fields).alias("before"))
     both = listed.join(before, "key", "full_outer")
+    lacking = Change.NOT_LISTED if WATERMARK in target.all_columns else Change.CLOSED
     change = (
-        F.when(F.col("is_good").isNull(), F.when(F.col("before").isNotNull(), Change.CLOSED.value))
+        F.when(F.col("is_good").isNull(), F.when(F.col("before").isNotNull(), lacking.value))
         .when(~F.col("is_good"), F.when(F.col("before").isNotNull(), Change.LEFT.value))
         .when(F.col("before").isNull(), Change.NEW.value)
-        .when(F.col("before") == F.col("now"), Change.EQUAL.value)
+        .when(F.col("before").eqNullSafe(F.col("now")), Change.EQUAL.value)
         .otherwise(Change.CHANGED.value)
     )
     value = F.when(F.col("is_good"), F.col("value")).alias("value")
-    found = both.select("key", value, change.alias("change"), "partition", "now.exchange")
+    exchange = ["now.exchange"] if "exchange" in source_rows.field_columns(target) else []
+    found = both.select("key", value, change.alias("change"), "partition", *exchange)
     return found.where("change IS NOT NULL")
 
 
@@ -176,35 +174,41 @@ def compare(
 ) -> Iterator[Comparison]:
     """Give the comparison of a list with what is open.
 
-    `largest` is how many bytes `positions` accepts. ShardpostError if the list cannot be read, or
+    `largest` is how many bytes the topic accepts. ShardpostError if the list cannot be read, or
     others' records are unread.
     """
+    target, since = request.target, watermarks.last_watermark(installation.kafka, request)
     spark = driver.start_session(IMPORT_POSITIONS.name)
     unread = read_ranges(spark, installation.kafka, base.unread) if base.unread else None
-    unread_id = None if unread is None else _only_import(unread)
+    unread_id = None if unread is None else _only_import(unread, base.topic)
     with ExitStack() as at_end:
-        stored_files.delete_folder(installation.tables, LISTED)  # of a run that was killed
-        at_end.callback(_clean_up, partial(stored_files.delete_folder, installation.tables, LISTED))
-        source, ignored = read_source(spark, installation, request.source)
-        rows = as_records(source, largest).persist(StorageLevel.MEMORY_AND_DISK)
+        remove = partial(stored_files.delete_folder, installation.tables, source_rows.LISTED)
+        remove()  # of a run that was killed
+        at_end.callback(_clean_up, remove)
+        source, ignored = source_rows.read_source(spark, installation, request.source, target)
+        rows = source_rows.as_records(source, target, largest).persist(StorageLevel.MEMORY_AND_DISK)
         at_end.callback(_clean_up, rows.unpersist)
-        with source_errors(str(request.source)):
+        with source_rows.source_errors(str(request.source)):
+            rows = watermarks.increment(rows, since) if target.watermark else rows
             count, without_id, content = _counted(rows)
         driver.divide_shuffles(spark, count)
         if unread_id and not is_id_of(unread_id, request.import_id, content):
-            raise not_compared(f"positions has records of another import, {unread_id}")
+            raise not_compared(f"{base.topic} has records of another import, {unread_id}")
         step("difference")
-        by_key = states(rows)
-        known = known_positions(spark, installation.tables, base.snapshot, unread)
-        changes = difference(by_key, known).persist(StorageLevel.MEMORY_AND_DISK)
+        by_key = source_rows.states(rows, target)
+        known = what_is_known(spark, installation.tables, target, base, unread)
+        changes = difference(by_key, known, target).persist(StorageLevel.MEMORY_AND_DISK)
         at_end.callback(_clean_up, changes.unpersist)
+        bad = source_rows.rejected(rows, by_key, target)
         plan = _plan(
             changes,
-            rejected(rows, by_key),
+            bad,
             rows=count,
             without_id=without_id,
             ignored=ignored,
             unknown_exchanges=_unknown_exchanges(installation.tables, base.snapshot, changes),
+            target=target,
+            watermark=watermarks.next_watermark(rows, bad, since) if target.watermark else None,
         )
         place = F.coalesce("partition", _new_place(spark, known, len(base.ends)))
         is_written = F.col("change").isin(*(str(change) for change in WRITTEN))
@@ -221,13 +225,13 @@ def _clean_up(work: Callable[[], object]) -> None:
         log.warning("not cleaned up after the comparison: %s; the next import does it", error)
 
 
-def _only_import(unread: DataFrame) -> str | None:
+def _only_import(unread: DataFrame, topic: str) -> str | None:
     """Return the import id that all of these records have; ShardpostError if there are others."""
     own = F.filter("headers", lambda header: header.getField("key") == HEADER)
     found = unread.select(F.get(own, F.lit(0)).getField("value").cast("string").alias("id"))
     ids = [row[0] for row in found.distinct().limit(2).collect()]
     if len(ids) > 1 or None in ids:
-        raise not_compared("positions has records that are not in the tables yet")
+        raise not_compared(f"{topic} has records that are not in the tables yet")
     return ids[0] if ids else None
 
 
@@ -262,6 +266,8 @@ def _plan(changes: DataFrame, rejected: DataFrame, **more: Any) -> Plan:
 
 def _unknown_exchanges(tables: Tables, view: Snapshot, changes: DataFrame) -> dict[str, int]:
     """Count the positions of the list on exchanges that have no country, of the largest."""
+    if "exchange" not in changes.columns:
+        return {}
     known = known_at(tables, view)
     listed = changes.where(F.col("change").isin(Change.NEW, Change.CHANGED, Change.EQUAL))
     code = F.left("exchange", F.lit(LONGEST_EXCHANGE)).alias("code")

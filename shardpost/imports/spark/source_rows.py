@@ -7,13 +7,14 @@ Its rows are then the records that they would be, judged by the rules of all rec
 compaction, holders/spark/decoding.py): each row becomes the value that would be produced, and that
 is decoded. So what is equal here is equal there.
 
-Frames: one row for each row of the list, with the columns of model/plan.py (all STRING); of
-`as_records` rows with KEY, `value` (BINARY), the columns of the fields, `reason` (null of a good
-row) and `row` (a struct of the values as they were read); `states` one for each key.
+Frames: one row for each row of the list, with `Target.all_columns` (all STRING); of `as_records`
+rows with KEY, `value` (BINARY), the columns of the fields, `reason` (null of a good row) and `row`
+(a struct of the values as they were read); `states` one for each key.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import reduce
 from itertools import chain
 from operator import and_
@@ -27,24 +28,23 @@ from pyspark.sql import functions as F
 from shardpost.delta import parquet_files
 from shardpost.delta.table import Table, ddl_of
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.fields import POSITION_FIELDS
+from shardpost.holders.model.fields import BLANKS, FieldType, columns_of, has_id_as_key
 from shardpost.holders.spark.decoding import decoded
+from shardpost.imports.list_files import ListReader
+from shardpost.imports.model.list_format import (
+    WATERMARK,
+    Profile,
+    SourceColumn,
+    Target,
+)
+from shardpost.imports.model.source import FileSource, JdbcSource, Source
+from shardpost.imports.spark import watermarks
 from shardpost.installation import Installation
 from shardpost.kafka.records import BATCH_OVERHEAD
-from shardpost.position_import.list_files import ListReader
-from shardpost.position_import.model.plan import (
-    COLUMNS,
-    NUMBERS,
-    POSITION_ID,
-    FoundColumns,
-    SourceColumn,
-    find_columns,
-)
-from shardpost.position_import.model.source import FileSource, JdbcSource, Source
 from shardpost.spark import delta_files, driver
 
-# The rows of the files of a list, as they were read; not committed.
-LISTED = Table("import_list", tuple((name, "BINARY") for name in COLUMNS))
+# The folder of the rows of a list's files, as they were read; not committed.
+LISTED = Table("import_list", ())
 
 
 @contextmanager
@@ -61,24 +61,25 @@ _CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"  # where Spark keeps char(10) of a dat
 
 
 def read_source(
-    spark: SparkSession, installation: Installation, source: Source
+    spark: SparkSession, installation: Installation, source: Source, target: Target
 ) -> tuple[DataFrame, tuple[str, ...]]:
     """Return the rows of a list, and which columns of it are ignored.
 
     ShardpostError if it cannot be read, or lacks a column.
     """
     if isinstance(source, FileSource):
-        tables, name, reader = installation.tables, f"{uuid4()}.parquet", ListReader(source)
-        _, rows = parquet_files.write_parts(tables, LISTED, reader.parts(), name)
-        paths = delta_files.paths(tables, LISTED, [name] if rows else [])
-        found = reader.found()
-        return _as_text(delta_files.read_files(spark, LISTED, paths), found), found.ignored
+        tables, name, reader = installation.tables, f"{uuid4()}.parquet", ListReader(source, target)
+        listed = replace(LISTED, columns=tuple((one, "BINARY") for one in target.read))
+        _, count = parquet_files.write_parts(tables, listed, reader.parts(), name)
+        paths = delta_files.paths(tables, listed, [name] if count else [])
+        found, ignored = reader.found()
+        return _as_text(delta_files.read_files(spark, listed, paths), target, found), ignored
     with source_errors(str(source)):
-        return _jdbc(spark, installation, source)
+        return _jdbc(spark, installation, source, target)
 
 
 def _jdbc(
-    spark: SparkSession, installation: Installation, source: JdbcSource
+    spark: SparkSession, installation: Installation, source: JdbcSource, target: Target
 ) -> tuple[DataFrame, tuple[str, ...]]:
     # A subquery, which no `;` and no comment at its end may close.
     query = source.query.rstrip("; \t\r\n") + "\n" if source.query else None
@@ -97,19 +98,21 @@ def _jdbc(
         SourceColumn(one.name, one.metadata.get(_CHAR_TYPE, one.dataType.simpleString()))
         for one in reader.load().schema
     ]
-    found = find_columns(str(source), there)
-    as_text = ddl_of(tuple((one.name, "STRING") for one in found.columns.values()))
+    found, ignored = target.find(str(source), there)
+    # All but flags, of which each database has texts of its own.
+    names = {one.name: "STRING" for one in found.values() if one.type != "boolean"}
+    as_text = ddl_of(tuple(names.items()))
     rows = reader.option("customSchema", as_text).load()
-    named = (F.col(f"`{one.name}`").alias(column) for column, one in found.columns.items())
-    return _as_text(rows.select(*named), found), found.ignored
+    named = (F.col(f"`{one.name}`").alias(column) for column, one in found.items())
+    return _as_text(rows.select(*named), target, found), ignored
 
 
-def _as_text(rows: DataFrame, found: FoundColumns) -> DataFrame:
+def _as_text(rows: DataFrame, target: Target, found: Mapping[str, SourceColumn]) -> DataFrame:
     """Return the columns of a list as text: one for each value, whatever the source."""
-    columns = []
-    for column in COLUMNS:
-        text = F.col(column).cast("string")
-        type_ = found.columns[column].type if found.columns else ""
+    columns, values = [], target.profile.values
+    for column in target.all_columns:
+        text = F.lit(values[column] or None) if column in values else F.col(column).cast("string")
+        type_ = found[column].type if column in found else ""
         if type_.startswith(_WITH_POINT):
             text = _plain(text)
         elif type_.startswith("char("):  # databases pad it, and compare it without
@@ -140,7 +143,6 @@ def _plain(text: Column) -> Column:
     return F.coalesce(F.create_map(*map(F.lit, chain(*_NOT_FINITE.items())))[text], plain)
 
 
-FIELD_COLUMNS = tuple(field.column for field in POSITION_FIELDS)
 # What a record takes at most besides key and value: of headers it has its import id.
 _MORE_BYTES = BATCH_OVERHEAD + 1024
 # JSON's numbers (RFC 8259, 6). What is none becomes a text, which decoding rejects.
@@ -154,29 +156,34 @@ _NULLS = {
 }
 
 
-def as_records(source: DataFrame, largest: int) -> DataFrame:
+def as_records(source: DataFrame, target: Target, largest: int) -> DataFrame:
     """Return the rows of a list as rows of records.
 
     `largest` is how many bytes the topic accepts. `key` is null of a row whose id cannot be read.
     """
-    key = F.when((F.col(POSITION_ID) != "") & _is_utf8(POSITION_ID), F.col(POSITION_ID))
+    name = F.coalesce(target.key, F.lit(""))
+    is_nameless = (F.trim(name, F.lit(BLANKS)) if has_id_as_key(target.fields) else name) == ""
+    key = F.when(~is_nameless & _is_utf8(target.key), F.col(target.key))
     nulls = [F.lit(None).cast(type_).alias(name) for name, type_ in _NULLS.items()]
-    fields = (F.concat(F.lit(f'"{name}":'), _json(name)) for name in COLUMNS)
+    fields = (F.concat(F.lit(f'"{name}":'), _json(name, target)) for name in target.columns)
     value = F.concat(F.lit("{"), F.concat_ws(",", *fields), F.lit("}"))
     # Why a row is rejected before it could be a record.
-    is_nameless = F.coalesce(F.col(POSITION_ID), F.lit("")) == ""
-    own_reason = F.when(is_nameless, f"expected a {POSITION_ID}, found none").when(
-        ~reduce(and_, map(_is_utf8, COLUMNS)), "expected UTF-8, found other bytes"
+    own_reason = F.when(is_nameless, f"expected a {target.key}, found none").when(
+        ~reduce(and_, map(_is_utf8, target.columns)), "expected UTF-8, found other bytes"
     )
+    if target.watermark:
+        own_reason = own_reason.when(
+            watermarks.mark_of(F.col(WATERMARK)).isNull(), watermarks.EXPECTED
+        )
     raw = source.select(
         F.coalesce(key, F.lit("?")).cast("binary").alias("key"),
         value.cast("binary").alias("value"),
         *nulls,
         key.alias("readable_key"),
         own_reason.alias("own_reason"),
-        F.struct(*COLUMNS).alias("row"),
+        F.struct(*target.all_columns).alias("row"),
     )
-    found = decoded(raw, POSITION_FIELDS, ("readable_key", "own_reason", "row"))
+    found = decoded(raw, target.fields, ("readable_key", "own_reason", "row"))
     size = F.octet_length("value") + F.octet_length(F.col("readable_key")) + F.lit(_MORE_BYTES)
     too_large = f"expected a record of at most {largest} bytes, found %d"
     reason = F.coalesce(
@@ -184,17 +191,21 @@ def as_records(source: DataFrame, largest: int) -> DataFrame:
         F.regexp_replace("reason", "found null$", "found nothing"),
         F.when(size > largest, F.format_string(too_large, size)),
     )
-    return found.select(
-        F.col("readable_key").alias("key"), "value", *FIELD_COLUMNS, reason.alias("reason"), "row"
-    )
+    columns = map(F.col, ("value", *field_columns(target), "row"))
+    return found.select(F.col("readable_key").alias("key"), *columns, reason.alias("reason"))
 
 
-def states(rows: DataFrame) -> DataFrame:
+def field_columns(target: Target) -> list[str]:
+    """Return the columns of the fields of its records."""
+    return [name for name, _ in columns_of(target.fields)]
+
+
+def states(rows: DataFrame, target: Target) -> DataFrame:
     """Return (key, value, fields, times, is_good) of each id that can be read.
 
     Rows of one id with equal values are one; where they differ, or one is rejected, it is not good.
     """
-    fields = F.struct(*FIELD_COLUMNS)
+    fields = F.struct(*field_columns(target))
     by_key = (
         rows.where("key IS NOT NULL")
         .groupBy("key")
@@ -210,14 +221,15 @@ def states(rows: DataFrame) -> DataFrame:
     return by_key.select("key", "value", "first.*", "times", "bad", is_good.alias("is_good"))
 
 
-def rejected(rows: DataFrame, states: DataFrame) -> DataFrame:
+def rejected(rows: DataFrame, states: DataFrame, target: Target) -> DataFrame:
     """Return (reason, row) of each row that changes nothing."""
-    values = {name: F.left(F.col("row").getField(name), F.lit(_MOST_QUOTED)) for name in COLUMNS}
+    names, key = target.all_columns, target.key
+    values = {name: F.left(F.col("row").getField(name), F.lit(_MOST_QUOTED)) for name in names}
     rows = rows.withColumn("row", F.struct(*(one.alias(name) for name, one in values.items())))
     own = rows.where("reason IS NOT NULL").select("reason", "row")
     unclear = states.where("NOT is_good AND times > bad").select("key", "times", "bad")
-    differ = F.format_string(f"{POSITION_ID} is given %d times, with different values", "times")
-    is_bad = F.lit(f"another row with this {POSITION_ID} is rejected")
+    differ = F.format_string(f"{key} is given %d times, with different values", "times")
+    is_bad = F.lit(f"another row with this {key} is rejected")
     why = F.when(F.col("bad") > 0, is_bad).otherwise(differ)
     good = rows.where("reason IS NULL").select("key", "row")
     others = good.join(unclear, "key").select(why.alias("reason"), "row")
@@ -228,10 +240,24 @@ def _is_utf8(name: str) -> Column:
     return F.is_valid_utf8(F.coalesce(name, F.lit("")))
 
 
-def _json(name: str) -> Column:
-    """Return a value as JSON: a number as it was written, all else as text or null."""
+def _json(name: str, target: Target) -> Column:
+    """Return a value as JSON: a number with its digits, a flag, all else as text or null."""
     in_array = F.to_json(F.array(name))
     text = F.substring(in_array, F.lit(2), F.length(in_array) - 2)
-    if name not in NUMBERS:
+    if target.type_of(name) is FieldType.NUMBER:
+        number = _number(F.col(name), target.profile)
+        return F.when(number.rlike(_NUMBER), number).otherwise(text)
+    if target.type_of(name) is FieldType.FLAG:
+        return F.when(F.lower(name).isin("true", "false"), F.lower(name)).otherwise(text)
+    return text
+
+
+def _number(text: Column, profile: Profile) -> Column:
+    """Return a number with a point, and no other marks; null for one that is written otherwise."""
+    decimal, mark = profile.decimal, profile.thousands or ""
+    if (decimal, mark) == (".", ""):
         return text
-    return F.when(F.col(name).rlike(_NUMBER), F.col(name)).otherwise(text)
+    groups = rf"[0-9]{{1,3}}(\Q{mark}\E[0-9]{{3}})+|" if mark else ""
+    is_own = text.rlike(rf"^-?({groups}[0-9]+)(\Q{decimal}\E[0-9]+)?$")
+    plain = F.replace(F.replace(text, F.lit(mark), F.lit("")), F.lit(decimal), F.lit("."))
+    return F.when(is_own, plain)

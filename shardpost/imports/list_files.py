@@ -16,17 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from shardpost.errors import ShardpostError, single_line
-from shardpost.position_import.csv_rows import MOST_QUOTED, CsvTable, Values, cut, quoted, wrong
-from shardpost.position_import.import_job import GZIP, files_of
-from shardpost.position_import.model.plan import (
-    COLUMNS,
-    FoundColumns,
-    SourceColumn,
-    column_of,
-    find_columns,
-    require_type,
-)
-from shardpost.position_import.model.source import FileSource, Format
+from shardpost.imports.csv_rows import MOST_QUOTED, CsvTable, Values, cut, quoted, wrong
+from shardpost.imports.import_job import GZIP, files_of
+from shardpost.imports.model.list_format import FoundColumns, SourceColumn, Target, plain
+from shardpost.imports.model.source import FileSource, Format
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,8 +36,8 @@ class ListReader:
     of JSON, in which an object may lack what another one has, `names` those of all.
     """
 
-    def __init__(self, source: FileSource) -> None:
-        self.source, self._before = source, _stamps(source)
+    def __init__(self, source: FileSource, target: Target) -> None:
+        self.source, self.target, self._before = source, target, _stamps(source)
         self.paths = [path for path, *_ in self._before]
         self.form: str | None = None
         self.columns: list[SourceColumn] = []
@@ -52,7 +45,7 @@ class ListReader:
         self.rows = 0
 
     def parts(self) -> "Iterator[pa.Table]":
-        """Yield the rows, with COLUMNS as bytes.
+        """Yield the rows, with the columns of the target as bytes.
 
         ShardpostError if a file may have been cut, has rows that are none, or changes meanwhile.
         """
@@ -63,9 +56,11 @@ class ListReader:
                 for part in read(self, path):
                     self.rows += part.num_rows
                     yield part
-            except (OSError, EOFError, zlib.error) as error:
+            except (OSError, EOFError, UnicodeError, zlib.error) as error:
                 is_packed = path.suffix == GZIP
                 kind = f"is not a complete {GZIP} file" if is_packed else "cannot be opened"
+                if isinstance(error, UnicodeError):
+                    kind = f"is no text in {self.target.profile.encoding}"
                 raise ShardpostError(
                     f"{path}: cannot be read: {path.name} {kind} ({error}): write it again"
                 ) from None
@@ -89,7 +84,7 @@ class ListReader:
         """Return the columns that were read; ShardpostError if some are missing or there twice."""
         columns = self.columns or [*map(SourceColumn, self.names)]
         is_empty = self.form is None or not (self.rows or columns)
-        return FoundColumns({}, ()) if is_empty else find_columns(str(self.source), columns)
+        return ({}, ()) if is_empty else self.target.find(str(self.source), columns)
 
 
 def _stamps(source: FileSource) -> list[tuple[Path, int, int]]:
@@ -105,18 +100,21 @@ def _texts(reader: ListReader, path: Path) -> "Iterator[pa.Table]":
     if is_packed and not path.stat().st_size:
         raise EOFError("it is empty")
     with gzip.open(path) if is_packed else path.open("rb") as file:
-        text = TextIOWrapper(cast("BinaryIO", file), "utf-8-sig", _AS_IT_IS, newline="\n")
+        encoding = reader.target.profile.encoding
+        text = TextIOWrapper(cast("BinaryIO", file), encoding, _AS_IT_IS, newline="\n")
         rows = (_csv if reader.source.format is Format.CSV else _json)(reader, path, text)
         while batch := [*islice(rows, ROWS_AT_ONCE)]:
             columns = (
                 [None if value is None else value.encode(errors=_AS_IT_IS) for value in values]
                 for values in zip(*batch, strict=True)
             )
-            yield pa.table([pa.array(values, pa.binary()) for values in columns], [*COLUMNS])
+            arrays = [pa.array(values, pa.binary()) for values in columns]
+            yield pa.table(arrays, [*reader.target.read])
 
 
 def _csv(reader: ListReader, path: Path, file: TextIOWrapper) -> Iterator[Values]:
-    if table := CsvTable.begun(path, file):
+    table = CsvTable(path, file, reader.target)
+    if table.names:
         reader.begin(path, table.form, map(SourceColumn, table.names))
         reader.found()
         yield from table.values()
@@ -149,14 +147,16 @@ def _json(reader: ListReader, path: Path, file: TextIOWrapper) -> Iterator[Value
 
 def _values_of(reader: ListReader, where: str, row: dict[str, Any]) -> Values:
     reader.names.update(row)
-    values: dict[str | None, str | None] = {}
+    read, values = reader.target.read, dict[str, str | None]()
     for name, value in row.items():
-        text = value if isinstance(value, str | None) else json.dumps(value)
-        if type(value) not in {str, type(None)} and (column := column_of(name)):
-            found = quoted(text)
-            require_type(where, column, _TYPES.get(type(value), found), found)
-        values[column_of(name)] = text
-    return [values.get(column) for column in COLUMNS]
+        own, text = plain(name), value if isinstance(value, str | None) else json.dumps(value)
+        for column in () if type(value) in {str, type(None)} else read:
+            if read[column] == own:
+                found = quoted(text)
+                type_ = _TYPES.get(type(value), found)
+                reader.target.require_type(where, column, type_, found)
+        values[own] = text
+    return [*map(values.get, read.values())]
 
 
 class _Fraction(str):
@@ -230,11 +230,10 @@ def _parquet(reader: ListReader, path: Path) -> "Iterator[pa.Table]":
             columns = [SourceColumn(one.name, _spark_type(one.type)) for one in fields]
             form = ", ".join(f"{one.name} {one.type}" for one in fields)
             reader.begin(path, form, columns)
-            found = reader.found().columns
-            names = [found[column].name for column in COLUMNS]
-            for batch in file.iter_batches(columns=names):
+            names = [one.name for one in reader.found()[0].values()]
+            for batch in file.iter_batches(columns=[*dict.fromkeys(names)]):
                 texts = (batch[name].cast(pa.string()) for name in names)
-                yield pa.table([text.cast(pa.binary()) for text in texts], [*COLUMNS])
+                yield pa.table([text.cast(pa.binary()) for text in texts], [*reader.target.read])
     except pa.ArrowException as error:
         reason = single_line(str(error), 2 * MOST_QUOTED)
         raise ShardpostError(

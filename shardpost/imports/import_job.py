@@ -1,4 +1,4 @@
-"""The Spark job `import_positions`, as the command and the DAG submit it, and its source.
+"""The Spark job `import_positions`, as the command and the DAG submit it, its source and profile.
 
 What is given as a source is made absolute and looked at before anything is started.
 """
@@ -6,9 +6,9 @@ What is given as a source is made absolute and looked at before anything is star
 from pathlib import Path
 from urllib.parse import unquote
 
-from shardpost.errors import UsageError
-from shardpost.installation import Installation
-from shardpost.position_import.model.source import (
+from shardpost.errors import UsageError, one_line
+from shardpost.imports.model.list_format import NO_PROFILE, Profile
+from shardpost.imports.model.source import (
     COMPRESSED,
     JDBC,
     FileSource,
@@ -17,20 +17,28 @@ from shardpost.position_import.model.source import (
     format_of,
     jdbc_source,
 )
+from shardpost.installation import Installation
+from shardpost.settings.forms import read_text
 from shardpost.spark.jars import jars_of
 from shardpost.spark.job import JobSpec
+from shardpost.values.yaml_files import YamlFile
+from shardpost.wording import meant
 
 FILE = "file://"
 GZIP = ".gz"
 
 
 def find_source(
-    text: str, format_: str | None = None, table: str | None = None, query: str | None = None
+    text: str,
+    format_: str | None = None,
+    table: str | None = None,
+    query: str | None = None,
+    profile: Profile = NO_PROFILE,
 ) -> Source:
     """Return the source that a text names; UsageError for another text, or a missing file."""
     if text.lower().startswith(JDBC):
-        if format_:
-            raise UsageError("--format is for files, found a JDBC URL")
+        if format_ or profile != NO_PROFILE:
+            raise UsageError("--format and --profile are for files, found a JDBC URL")
         source = jdbc_source(text, table, query)
         driver = source.driver
         if not any(jar.name.startswith(f"{driver.artifact}-") for jar in jars_of("jdbc")):
@@ -50,7 +58,23 @@ def find_source(
         )
     given = unquote(text.removeprefix(FILE)) if text.startswith(FILE) else text
     path = Path(given).expanduser().absolute()
-    return FileSource(str(path), _format(path, files_of(path), format_))
+    found = _format(path, files_of(path), format_)
+    if profile != NO_PROFILE and found is not Format.CSV:
+        raise UsageError(f"{path}: --profile is for CSV, found {found}")
+    return FileSource(str(path), found, profile=profile)
+
+
+def read_profile(home: Path, name: str | None) -> Profile:
+    """Return the profile of that name in the home, or of that path; UsageError by line."""
+    if not name:
+        return NO_PROFILE
+    known = sorted(path.stem for path in (home / "profiles").glob("*.yml"))
+    is_path = "/" in name or name.endswith((".yml", ".yaml"))
+    path = Path(name).expanduser() if is_path else home / "profiles" / f"{name}.yml"
+    if not is_path and not path.exists():
+        raise UsageError(f"--profile {one_line(name)}: there is no {path}{meant(name, known)}")
+    file = YamlFile.read(path, read_text(path, advice="correct --profile"))
+    return file.checked(Profile, lambda _: Profile.model_fields)
 
 
 def _format(where: Path, files: list[Path], given: str | None) -> Format:
@@ -69,17 +93,20 @@ def files_of(path: Path) -> list[Path]:
     """Return the files of a list, a file or a folder; UsageError for what would be left out."""
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
-    _require_name(path)
-    if not path.is_dir():
-        return [_readable(path)]
-    try:
-        found = [one for one in sorted(path.iterdir()) if not _is_mark(one)]
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    found = [path]
+    if path.is_dir():
+        try:
+            found = [one for one in sorted(path.iterdir()) if not _is_mark(one)]
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     if not found:
         raise UsageError(f"{path}: expected files of rows in this folder, found none")
-    for one in found:
-        _require_name(one)
+    for one in (path, *found):
+        if one.name.startswith(("_", ".")):
+            raise UsageError(
+                f"{one}: names that begin with _ or a dot mark unfinished files: rename it, or move"
+                " it away if it is not part of the list"
+            )
     return [_readable(one) for one in found]
 
 
@@ -89,14 +116,6 @@ def _is_mark(path: Path) -> bool:
         return path.is_file() and not path.stat().st_size
     is_sum = path.name.startswith(".") and path.name.endswith(".crc")
     return is_sum and path.with_name(path.name[1:-4]).is_file()
-
-
-def _require_name(path: Path) -> None:
-    if path.name.startswith(("_", ".")):
-        raise UsageError(
-            f"{path}: names that begin with _ or a dot mark unfinished files: rename it, or move"
-            " it away if it is not part of the list"
-        )
 
 
 def _readable(path: Path) -> Path:

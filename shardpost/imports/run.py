@@ -1,4 +1,4 @@
-"""An import: compare a list of positions with what is open, and write the difference.
+"""An import: compare a list with what is open in its input, and write the difference.
 
 It runs under a lock. One that is applied fences older writers first and only then reads what is
 there, so that it compares with all that an earlier run wrote. Records go in bounded transactions
@@ -21,7 +21,19 @@ from typing import Any
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.delta.query import has_rows
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
-from shardpost.holders.model.view_tables import POSITIONS
+from shardpost.holders.model.view_tables import INPUTS
+from shardpost.imports.import_job import IMPORT_POSITIONS
+from shardpost.imports.model.plan import WRITTEN
+from shardpost.imports.model.source import (
+    CONTENT_HEADER,
+    HEADER,
+    STREAM_HEADER,
+    WATERMARK_HEADER,
+    AppliedImport,
+    ImportRequest,
+    choose_id,
+)
+from shardpost.imports.spark.comparison import Base, Comparison, compare, find_base
 from shardpost.installation import Installation
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition
@@ -38,16 +50,6 @@ from shardpost.kafka.topic_metadata import (
 )
 from shardpost.kafka.transactions import Transactions
 from shardpost.logs import step
-from shardpost.position_import.import_job import IMPORT_POSITIONS
-from shardpost.position_import.model.plan import WRITTEN
-from shardpost.position_import.model.source import (
-    CONTENT_HEADER,
-    HEADER,
-    AppliedImport,
-    ImportRequest,
-    choose_id,
-)
-from shardpost.position_import.spark.comparison import Base, Comparison, compare, find_base
 from shardpost.spark.job import JobResult
 from shardpost.topics import guards
 from shardpost.wording import counted
@@ -65,11 +67,13 @@ def applied_import(kafka: Kafka, import_id: str) -> AppliedImport | None:
     return found
 
 
-def record_of(kafka: Kafka, applied: AppliedImport, why: str) -> Outgoing:
-    """Return the record that says that an import was applied."""
+def record_of(kafka: Kafka, applied: AppliedImport, why: str, **more: str) -> Outgoing:
+    """Return the record that says that an import was applied, with more headers."""
     about = applied.import_id.encode()
     decision = Decision(about, Kind.IMPORTED, applied.who, applied.when, why)
-    return decisions_topic.written(kafka, decision, {CONTENT_HEADER: applied.content.encode()})
+    headers = {name: text.encode() for name, text in more.items()}
+    headers[CONTENT_HEADER] = applied.content.encode()
+    return decisions_topic.written(kafka, decision, headers)
 
 
 log = logging.getLogger(__name__)
@@ -80,8 +84,8 @@ ROWS_AT_ONCE = 50_000  # records in the driver's memory
 class ImportWriter:
     """The writer of all imports into one topic: `open` fences any older one."""
 
-    def __init__(self, installation: Installation, config: TopicConfig) -> None:
-        self._installation, self._topic = installation, installation.kafka.topic("positions")
+    def __init__(self, installation: Installation, topic: str, config: TopicConfig) -> None:
+        self._installation, self._topic = installation, topic
         self._writer = Transactions(
             installation.kafka,
             f"{self._topic}/import",
@@ -146,19 +150,20 @@ class ImportWriter:
         step("import batch in its transaction")
 
 
-def import_positions(installation: Installation, request: ImportRequest) -> JobResult:
+def import_list(installation: Installation, request: ImportRequest) -> JobResult:
     """Plan an import, or carry it out; LockedError beside another one.
 
     NEEDS_ATTENTION, and nothing is written, if the plan is refused.
     """
     with guards.run(installation, IMPORT_POSITIONS.name), ExitStack() as at_end:
-        config = topic_config(installation.kafka, installation.kafka.topic("positions"))
+        topic = installation.kafka.topic(request.into)
+        config = topic_config(installation.kafka, topic)
         writer = None
         if request.is_applied:
-            writer = at_end.enter_context(closing(ImportWriter(installation, config)))
+            writer = at_end.enter_context(closing(ImportWriter(installation, topic, config)))
             writer.open()
         step("ends")
-        base = find_base(installation)
+        base = find_base(installation, request.into)
         step("source")
         compared = compare(installation, base, request, largest_batch(config))
         found = at_end.enter_context(compared)
@@ -199,26 +204,26 @@ class _Import:
 
     def require_as_shown(self, up_to: str) -> None:
         """Refuse what a plan has not shown: other rows, or positions that changed since."""
-        at, newest = int(up_to.partition(":")[0]), self.base.snapshot
+        at, newest, into = int(up_to.partition(":")[0]), self.base.snapshot, self.request.into
+        tables, table = self.installation.tables, INPUTS[into].latest
         if not up_to.endswith(f":{self.found.content}"):
             why = f"expected the rows of that plan, found others (content {self.found.content})"
         elif not (newest.rebuilt_in or 0) <= at <= newest.number or has_rows(
-            self.installation.tables, newest, POSITIONS, f"snapshot > {at}"
+            tables, newest, table, f"snapshot > {at}"
         ):
-            why = f"expected positions as of snapshot {at}, found changes up to {newest.number}"
+            why = f"expected {into} as of snapshot {at}, found changes up to {newest.number}"
         else:
             return
         raise ShardpostError(f"--up-to {up_to}: {why}: nothing was written; plan the import again")
 
     def records(self) -> Iterator[Outgoing]:
         """Yield the records of the difference."""
-        topic = self.installation.kafka.topic("positions")
         headers: list[tuple[str, str | bytes | None]] = [(HEADER, self.import_id.encode())]
         at_once = max(1, -(-self.found.plan.records // ROWS_AT_ONCE))
         rows = self.found.records.repartition(at_once)
         for key, value, partition in rows.toLocalIterator(prefetchPartitions=True):
             made = None if value is None else bytes(value)
-            yield Outgoing(topic, key.encode(), made, headers, partition)
+            yield Outgoing(self.base.topic, key.encode(), made, headers, partition)
 
     def decided(self) -> Outgoing:
         """Return the record that says that it was applied."""
@@ -226,7 +231,9 @@ class _Import:
         why = self.request.why or f"{self.request.source}: {counts}"
         who, now = self.request.who, self.request.now
         applied = AppliedImport(self.import_id, self.found.content, who, now)
-        return record_of(self.installation.kafka, applied, why)
+        watermark = self.found.plan.watermark
+        more = {STREAM_HEADER: self.request.stream, WATERMARK_HEADER: watermark or ""}
+        return record_of(self.installation.kafka, applied, why, **(more if watermark else {}))
 
     def as_json(self, written: int | None) -> dict[str, Any]:
         """Return the result; `written` records by this run, None if it did not apply it."""

@@ -7,7 +7,7 @@ other changes, it is another import, with the number of its application behind t
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -15,6 +15,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from shardpost.errors import ShardpostError, UsageError, one_line
+from shardpost.imports.model.list_format import NO_PROFILE, TARGETS, InputName, Profile, Target
 
 JDBC = "jdbc:"
 COMPRESSED = frozenset({".gz", ".bz2", ".zst", ".lz4", ".snappy"})
@@ -43,12 +44,13 @@ _SUFFIXES = {f".{one}": one for one in Format} | dict.fromkeys((".jsonl", ".ndjs
 class FileSource:
     """A file, or a folder of files of this machine; `location` is an absolute path.
 
-    `name` is what it is a copy of.
+    `name` is what it is a copy of, and `profile` how the files are written.
     """
 
     location: str
     format: Format
     name: str | None = None
+    profile: Profile = NO_PROFILE
 
     def __str__(self) -> str:
         return self.name or self.location
@@ -136,6 +138,8 @@ def _has_password(text: str | None) -> bool:
 
 HEADER = "import-id"
 CONTENT_HEADER = "import-content"
+# Of an increment: what it continues, and where the next one begins.
+STREAM_HEADER, WATERMARK_HEADER = "import-stream", "import-watermark"
 MOST_CHARACTERS = 200
 
 
@@ -190,9 +194,11 @@ def choose_id(
 class ImportRequest:
     """A list, and whether its difference is written; by default it is only planned.
 
-    Without `import_id` it has that of its content; `max_closed` is a share, by default that of the
-    settings; `why` is what is recorded, by default the source and the counts. `up_to` is what a
-    plan has shown: `<snapshot>:<content>`. UsageError for an id, or a plan, that is none.
+    It goes `into` an input; with the name of its column `watermark` it is an increment, else it has
+    all that is open. Without `import_id` it has that of its content; `max_closed` is a share, by
+    default that of the settings; `why` is what is recorded, by default the source and the counts.
+    `up_to` is what a plan has shown: `<snapshot>:<content>`. UsageError for an id, or a plan, that
+    is none.
     """
 
     source: Source
@@ -202,6 +208,8 @@ class ImportRequest:
     max_closed: float | None = None
     why: str | None = None
     up_to: str | None = None
+    into: InputName = "positions"
+    watermark: str | None = None
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:
@@ -215,3 +223,14 @@ class ImportRequest:
         if self.up_to is not None and not re.fullmatch(r"[0-9]{1,18}:[0-9a-f]{16}", self.up_to):
             why = f"expected the value that a plan printed, found {self.up_to[:50]!r}"
             raise UsageError(f"--up-to: {why}: plan the import, without --apply")
+
+    @property
+    def target(self) -> Target:
+        """What the list is imported into, and as what."""
+        profile = self.source.profile if isinstance(self.source, FileSource) else NO_PROFILE
+        return replace(TARGETS[self.into], profile=profile, watermark=self.watermark)
+
+    @property
+    def stream(self) -> str:
+        """What increments continue: the same column of the same source into the same input."""
+        return f"{self.into} {self.watermark} {self.source}"

@@ -1,0 +1,1 @@
+"""Inputs from elsewhere: a list, compared with what is open, as records."""

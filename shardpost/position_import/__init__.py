@@ -1,1 +1,0 @@
-"""Positions from elsewhere: a full list, compared with what is open, as records."""

@@ -1,1 +1,0 @@
-"""Pure: the source, the plan and its refusal, import ids."""
