@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from airflow.sdk import BaseHook, Context
+from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from shardpost.errors import ShardpostError, UsageError, one_line
@@ -78,7 +79,11 @@ class ImportJob(SparkJob):
 
 def database_of(conn_id: str) -> tuple[str, dict[str, str]]:
     """Return the JDBC URL of a connection, and its login as variables; UsageError without one."""
-    connection = BaseHook.get_connection(conn_id)
+    try:
+        connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        expected = "expected an existing connection, found none of that id: add it, or correct it"
+        raise UsageError(f"{CONNECTION}{one_line(conn_id)}: {expected}") from None
     conn_type = connection.conn_type or ""
     url, kind = connection.host or "", _JDBC_NAMES.get(conn_type)
     if not url.startswith(JDBC):
@@ -142,6 +147,13 @@ def copy_of(url: str) -> Iterator[str]:
             is_whole = _stamps(there) == before
         except UsageError as error:
             raise UsageError(f"{url}: {one_line(str(error))}") from None
+        except (AirflowNotFoundException, ImportError, ValueError) as error:
+            # No such connection; no package for that kind of store, which Airflow says so.
+            needs = (
+                "expected SCHEME://CONNECTION@BUCKET/KEY, and the provider of that scheme, such as"
+            )
+            package = "apache-airflow-providers-amazon[s3fs]"
+            raise UsageError(f"{url}: {one_line(str(error))}: {needs} {package}") from None
         except Exception as error:  # each file system has its own
             raise ShardpostError(f"{url}: cannot be read: {one_line(str(error))}") from None
         files = [copy] if copy.is_file() else [one for one in copy.rglob("*") if one.is_file()]

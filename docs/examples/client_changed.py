@@ -3,7 +3,8 @@
 An example of a DAG of your own: copy it into a DAGs folder. It reads Kafka by a connection of its
 own, `kafka_client_changed`, with the extra `bootstrap.servers`, `group.id`, `auto.offset.reset` =
 `earliest`, `enable.auto.commit` = false and `isolation.level` = `read_committed`. The sensor waits
-in the triggerer, without a slot, and reads one record after the other.
+in the triggerer, without a slot, and reads one record after the other: a run has the oldest record
+of the client that its group has not read, which may be of an earlier snapshot than the event.
 """
 
 import json

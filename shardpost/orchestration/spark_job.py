@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 # Airflow kills a task that it ends after 5 s: its job has to be gone before that.
 STOPPED_WITHIN = 3.0
+# From this exit code on, spark-submit was killed by the signal of the number above it.
+_SIGNALLED = 128
 
 ATTENTION = "%s: done, needs attention: see its result"
 
@@ -191,7 +193,11 @@ class SparkJob(SparkSubmitOperator):
         if code == NEEDS_ATTENTION and result.exists():
             log.warning(ATTENTION, self.job.name)
             return
-        text = f"{self.job.name} ended with {code}: {self._job_log.said or error}"
+        why = self._job_log.said
+        if code is not None and not 0 <= code <= _SIGNALLED:
+            number = -code if code < 0 else code - _SIGNALLED
+            why = f"killed by signal {number}, as the kernel does if memory runs out. {why}".strip()
+        text = f"{self.job.name} ended with {code}: {why or error}"
         raise failure(text, code or COULD_NOT) from None
 
     def _get_hook(self) -> Any:

@@ -199,7 +199,8 @@ def test_a_folder_on_an_object_store_is_a_list_and_one_that_changes_meanwhile_is
     [
         (f"s3://trading_s3@{BUCKET}/none.csv", "cannot be read: no such file or folder"),
         ("s3://key:hush@bucket/list.csv", "expected the id of a connection before @"),
-        ("gs://bucket/list.csv", "gs://bucket/list.csv: cannot be read: "),
+        ("gs://bucket/list.csv", "gs://bucket/list.csv: .*, and the provider of that scheme"),
+        ("s3://unknown@bucket/list.csv", "s3://unknown@bucket/list.csv: .*SCHEME://CONNECTION@"),
     ],
 )
 def test_what_is_no_list_on_an_object_store_is_refused(
@@ -221,6 +222,13 @@ def test_a_connection_without_a_jdbc_url_starts_nothing(
     assert not calls.exists()
     said = "connection of_mail: expected one of type postgres or mysql, or jdbc"
     assert [line for line in caplog.messages if line.startswith(f"failed: {said}")]
+
+
+def test_a_connection_that_is_not_there_is_refused() -> None:
+    import shardpost_import_sources as module
+
+    with pytest.raises(UsageError, match="airflow:booke: expected an existing connection"):
+        module.database_of("booke")
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,13 @@ def test_the_lines_of_a_job_stand_out_and_those_of_spark_are_in_a_closed_group(
     ]
 
 
+def test_a_job_that_was_killed_says_so(stand_in: StandIn) -> None:
+    stand_in({"bad_job": [-9, {}]})
+    why = ": killed by signal 9, as the kernel does if memory runs out."
+    last = [attempt[-1] for attempt in seen("bad_job")]
+    assert [why in line and "Cannot execute" not in line for line in last] == [True, True]
+
+
 def test_a_python_task_ends_as_a_command_does() -> None:
     why = "no broker at 127.0.0.1:1"
     assert seen("could_not") == [
