@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shardpost.errors import UsageError
-from shardpost.holders.inputs import mapped_now, mappings_of
+from shardpost.holders.inputs import mapped_now, mappings_of, require_plain
 from shardpost.holders.model.input_mapping import (
     InputMapping,
     Mappings,
@@ -16,9 +16,11 @@ from shardpost.holders.model.input_mapping import (
     read_mappings,
     text_of,
 )
+from shardpost.holders.plausibility import problem_of
 from shardpost.holders.spark.history import decoder_id
 from shardpost.settings import Settings
 from tests.support.installed import installed
+from tests.support.memory_kafka import MemoryKafka
 
 FILE = Path("inputs.yaml")
 WHOLE = """\
@@ -189,6 +191,29 @@ def test_the_setting_names_the_file_and_a_missing_one_is_refused(tmp_path: Path)
     file.write_text("exchanges: {fields: {Country: land}}")
     own = installed(Settings(inputs=file))
     assert json.loads(mapped_now(own) or "") == {"exchanges": {"fields": {"Country": "land"}}}
+
+
+def test_plain_records_are_not_written_to_a_topic_of_another_form(tmp_path: Path) -> None:
+    file = tmp_path / "inputs.yaml"
+    file.write_text("clients: {envelope: connect}\nexchanges: {format: json}")
+    own = installed(Settings(inputs=file))
+    with pytest.raises(UsageError, match="topic clients: expected plain records"):
+        require_plain(own, "clients")
+    require_plain(own, "exchanges")
+    require_plain(own, "positions")
+
+
+def test_a_corrected_value_is_judged_as_far_as_it_is_known(
+    tmp_path: Path, kafka: MemoryKafka
+) -> None:
+    file = tmp_path / "inputs.yaml"
+    file.write_text("clients: {fields: {Name: n}}")
+    own = installed(kafka.settings.model_copy(update={"inputs": file}))
+    assert (
+        problem_of(own, "clients", b"{")
+        == "would reject it again: expected one JSON object, found {"
+    )
+    assert problem_of(own, "clients", b'{"n":"of another form"}') is None
 
 
 @pytest.mark.parametrize(
