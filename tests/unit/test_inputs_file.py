@@ -112,7 +112,7 @@ def test_keys_are_text_beside_bare_json_and_else_what_values_are(
             "line 4: positions.fields.Client: expected a name in the value, found 'after'",
         ),
         ("clients:\n  fields: {Language: lower(l)}", "Language: expected a path, found 'lower(l)'"),
-        ("positions:\n  format: avro", "line 1: positions: expected a registry, which avro needs"),
+        ("positions:\n  format: avro", "line 1: positions: expected a registry, which has its"),
         (
             "positions:\n  registry: {url: 'http://r'}",
             "line 2: positions.registry: expected none, as json and text need no schemas",

@@ -113,6 +113,11 @@ class InputMapping(_Entry):
         return self.key_format or ("text" if is_bare else self.format)
 
     @property
+    def has_schemas(self) -> bool:
+        """Whether a registry has schemas of its keys or values."""
+        return not {self.format, self.format_of("key")} <= {"json", "text"}
+
+    @property
     def shares_ids(self) -> bool:
         """Whether several keys, as bytes, may be of one id."""
         return self.key != "key" or self.format_of("key") != "text"
@@ -196,10 +201,9 @@ def _unknown_fields(file: YamlFile) -> Iterator[tuple[Place, str]]:
 def _contradictions(mappings: Mappings) -> Iterator[tuple[Place, str]]:
     """Yield what is wrong with entries of the right form."""
     for name, one in mappings.items():
-        schemas = {one.format, one.format_of("key")} - {"json", "text"}
-        if schemas and one.registry is None:
-            yield (name,), f"expected a registry, which {min(schemas)} needs, found none"
-        if one.registry and not schemas:
+        if one.has_schemas and one.registry is None:
+            yield (name,), "expected a registry, which has its schemas, found none"
+        if one.registry and not one.has_schemas:
             yield (name, "registry"), "expected none, as json and text need no schemas"
         if one.envelope == "connect" and one.format != "json":
             yield (name, "envelope"), f"expected none or debezium, as {one.format} has no other"

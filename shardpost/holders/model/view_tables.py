@@ -134,7 +134,7 @@ _COMMENTS = {
     "value": "byte for byte",
     "reason": "of a rejected record: expected and found",
     "raw_key": "of a rejected record, or where `key` is another text",
-    "headers": "of a rejected record",
+    "headers": "of a rejected record, or of an input with schemas",
     "retry_topic": "of a retry; null for an original",
     "retry_offset": "of a retry: its own; null for an original",
     "is_open": "false after a tombstone; the columns below are null",

@@ -113,7 +113,8 @@ def contact_languages(spark: SparkSession, tables: Tables, snapshot: Snapshot) -
     events = read(
         spark, tables, snapshot.located(CLIENT_EVENTS), version_at(snapshot, CLIENT_EVENTS)
     ).where(F.col("kind") == RecordKind.UPSERT.value)
-    if mapping := mapping_in(snapshot.inputs, "clients"):
+    mapping = mapping_in(snapshot.inputs, "clients")
+    if mapping and not mapping.has_schemas:  # a registry is not asked here: no language is known
         raw = events.withColumn("key", F.coalesce("raw_key", F.col("key").cast("binary")))
         plain = Translation(raw, "clients", mapping).plain(("seq", "retry_offset", *OWN.values()))
         events = plain.withColumn("key", F.col("key").cast("string"))

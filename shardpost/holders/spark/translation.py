@@ -65,7 +65,8 @@ def mapped(
         ),
         "reason": reason,
         "raw_key": F.when(is_rejected | is_other, F.col("own_key")),
-        "headers": F.when(is_rejected, F.col("own_headers")),
+        # They may say which schema a value has.
+        "headers": F.when(is_rejected | F.lit(mapping.has_schemas), F.col("own_headers")),
     }
     names = [one for one in rows.columns if one not in _MADE]
     return rows.select(*(own.get(one, F.col(one)).alias(one) for one in names))
