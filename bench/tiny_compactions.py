@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -27,18 +27,18 @@ from bench.stream import Record
 from shardpost.delta import snapshots, storage, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.snapshot import Snapshot
-from shardpost.holders import publishing
+from shardpost.holders import folding, publishing
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import Numbering
 from shardpost.holders.model.view_tables import (
+    LAYERED,
     POSITION_EVENTS,
     RETRY_NAMES,
-    SHARE_HOLDERS,
+    SHARE_HOLDERS_CHANGES,
     VIEW,
     FoldingRule,
 )
 from shardpost.holders.model.who_holds import position_sort_key
-from shardpost.holders.spark.table_writer import HoldersRun, fold_layers
 from shardpost.holders.table_commits import restore_table
 from shardpost.kafka import offsets
 from shardpost.kafka.partitioning import partition_of
@@ -140,10 +140,7 @@ class TinyCompactions:
             numbering = Numbering.of(0, last.end_offsets[self._topic], ends[self._topic])
             tables.append(POSITION_EVENTS, _events(placed, tables.number, numbering))
             touched = self._holdings.apply(records)
-            tables.append(SHARE_HOLDERS, self._holders(touched, tables.number))
-            # The rule of folding asks for sizes, by two queries a table: here, runs decide.
-            if tables.layer_runs() >= FoldingRule.runs:
-                self._fold(tables)
+            tables.append(SHARE_HOLDERS_CHANGES, self._holders(touched, tables.number))
             counts = replace(self._holdings.counts, rejected=last.counts.rejected)
             made = replace(
                 last,
@@ -157,13 +154,12 @@ class TinyCompactions:
                 run=tables.run,
             )
             snapshots.commit(installed(self._settings).tables, made)
+        # The rule of folding asks for sizes, by two queries a table: here, runs decide.
+        if tables.layer_runs() >= FoldingRule.runs:
+            names = [table.name for table in LAYERED]
+            made = folding.fold(tables.where, made, at, names)
+            snapshots.update_looked_at(tables.where, made)
         self._last = made
-
-    def _fold(self, tables: ArrowTables) -> None:
-        run = SimpleNamespace(
-            installation=installed(self._settings), tables=tables, number=tables.number
-        )
-        fold_layers(cast("HoldersRun", run))
 
     def _holders(self, clients: Iterable[str], number: int) -> pa.Table:
         rows = [
@@ -175,7 +171,7 @@ class TinyCompactions:
             }
             for client in sorted(clients)
         ]
-        return pa.Table.from_pylist(rows, arrow_schema(SHARE_HOLDERS))
+        return pa.Table.from_pylist(rows, arrow_schema(SHARE_HOLDERS_CHANGES))
 
 
 @dataclass(frozen=True)

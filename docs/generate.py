@@ -65,6 +65,9 @@ def _columns(at: int) -> Iterator[str]:
         common = [one[0] for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
         if len(common) >= max(LEAST_SHARED, len(shared) + 1):
             shared, like = common, other.name
+    if len(shared) == len(table.columns):
+        yield f"Columns are those of `{like}`."
+        return
     if like:
         yield f"Columns are those of `{like}` up to `{shared[-1]}`, then:\n"
     own = table.columns[len(shared) :]

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 RAW = (
-    "the row counts are those of the files, before they are folded: query tables with `shardpost"
-    " sql`, or elsewhere with `shardpost tables views`"
+    "the row counts are those of the files that snapshots name, without what came since: query"
+    " tables with `shardpost sql`"
 )
 HEADING = ("table", "rows", "files", "size", "log", "versions", "kept for")
 
@@ -80,12 +80,10 @@ def _sizes_text(found: "list[TableSize]") -> str:
     help="The engine that will read the tables.",
 )
 def views_command(engine: str) -> None:
-    """Print views with which other engines read the tables correctly: SQL, or Python for Polars.
+    """Print views with which other engines read the newest snapshot: SQL, or Python for Polars.
 
-    A table's rows are not its current state, even read through Delta: `share_holders` has several
-    for a client, and `positions` lacks the changes in `position_events` that are not folded in yet.
-    The views show the newest snapshot at any time, until rebuilt tables are swapped; then they
-    raise an error: print them again.
+    Without them they read that of the last fold. The views show the newest at any time, until
+    rebuilt tables are swapped; then they raise an error: print them again.
     """
     from shardpost import tables
     from shardpost.holders.engine_views import Engine, EngineViews

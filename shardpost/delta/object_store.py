@@ -12,13 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from shardpost.errors import ShardpostError, TablesAwayError, first_line
 
 if TYPE_CHECKING:
-    from obstore.store import S3Store
+    from obstore.store import LocalStore, S3Store
 
 Opened = TypeVar("Opened")
 
@@ -70,7 +71,7 @@ class Address:
 class Objects:
     """Small objects below a folder of the store; names have slashes where they have folders."""
 
-    def __init__(self, store: "S3Store", where: Address) -> None:
+    def __init__(self, store: "S3Store | LocalStore", where: Address | None) -> None:
         self._store, self._where = store, where
 
     def get(self, name: str) -> bytes | None:
@@ -139,6 +140,13 @@ class Objects:
 def open_objects(where: Address, *folders: str) -> Objects:
     """Return the objects below a folder of a store."""
     return Objects(_store(where, "/".join(folders)), where)
+
+
+def local_objects(folder: Path) -> Objects:
+    """Return the files of a folder of this machine as objects."""
+    from obstore.store import LocalStore
+
+    return Objects(LocalStore(folder), None)
 
 
 def require_answer(where: Address) -> None:

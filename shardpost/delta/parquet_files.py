@@ -158,9 +158,8 @@ def merge_small(
     return made, [path for paths in groups for path in paths]
 
 
-# Of the layer; and of the files of the table, since lists may be long.
+# Of a layer.
 MOST_RECORDS = 500_000
-MOST_BYTES = 512 << 20
 ROWS_AT_ONCE = 1024  # of lists, in memory
 
 

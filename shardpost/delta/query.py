@@ -164,13 +164,10 @@ class OpenedTables:
             yield from planned
 
     def _add_layered(self, table: Table, version: LayeredVersion) -> None:
-        layer, stored = table.layer, f"base_of_{table.name}"
+        layer, stored, over = table.layer, f"base_of_{table.name}", f"layer_of_{table.name}"
         assert layer is not None  # noqa: S101 - else no version is layered
         self._register(table, version.version, stored)
-        over = stored
-        if layer.source:
-            over = f"layer_of_{table.name}"
-            self._register(layer.source, version.source, over)
+        self._register(layer.source, version.source, over)
         names = {"stored": stored, "layer": over, "folded": version.folded, "small": ""}
         sql = (
             layer.view.format(**names)

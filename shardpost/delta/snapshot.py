@@ -188,8 +188,16 @@ class Snapshot:
         return {topic: one for topic, one in found if now - one.at < SCATTERED_FOR}
 
     def located(self, table: Table) -> Table:
-        """Return a table in the folder where this snapshot has it."""
-        return table.located(self.folders) if self.folders else table
+        """Return a table in the folder where this snapshot has it.
+
+        One of form 3 has no table of the layer over the holders: the layer is in their own table.
+        """
+        there = table.located(self.folders) if self.folders else table
+        names = {table.name, table.layer_source.name}
+        if table.layer and names & self.tables.keys() == {table.name}:
+            own = replace(table.layer, source=replace(there, layer=None))
+            return replace(there, layer=own)
+        return there
 
     def country_now(self, setting: str) -> str:
         """Return the country whose stock counts from now on, given SHARDPOST_COUNTRY.
@@ -222,7 +230,7 @@ class Snapshot:
 
     def layered(self, table: Table) -> LayeredVersion:
         """Return the version of a table with a layer in a form that keys can be given to."""
-        return layered(table, self.tables, self.folded_up_to(table.name))
+        return layered(self.located(table), self.tables, self.folded_up_to(table.name))
 
     @property
     def read_at(self) -> datetime:

@@ -104,13 +104,13 @@ class Tables:
         return where
 
     def objects(self, *folders: str) -> Objects:
-        """Return the objects below a folder beside the tables, such as `_locks`.
+        """Return the objects, or files, below a folder beside the tables, such as `_locks`.
 
-        ShardpostError if the store does not answer. The tables must be on a store.
+        ShardpostError if a store does not answer.
         """
-        where = self.answering()
-        assert where is not None  # noqa: S101 - the tables are on a store
-        return object_store.open_objects(where, *folders)
+        if where := self.answering():
+            return object_store.open_objects(where, *folders)
+        return object_store.local_objects(Path(self.root, *folders))
 
     def require_conditional_put(self) -> None:
         """Refuse a store that lets several writers put one key (asked once)."""
@@ -139,8 +139,9 @@ def opened(tables: Tables, table: Table, version: int | None = None) -> "DeltaTa
 
 
 # The form of all tables that this release writes, as a property of each table. A release that
-# changes what tables mean takes those of the forms since 0.2.0 over, and gives them its own.
-FORM_PROPERTY, FORM = "shardpost.form", 3
+# changes what tables mean takes those of the forms since 0.2.0 over, and gives them its own. Up to
+# form 3, `share_holders` is its own layer (snapshot.py).
+FORM_PROPERTY, FIRST_FORM, FORM = "shardpost.form", 3, 4
 
 
 class TableFormError(UsageError):
@@ -151,7 +152,7 @@ def open_table(tables: Tables, table: Table, version: int | None = None) -> "Del
     """Open a table; TableFormError if it does not have the form of this release."""
     found = opened(tables, table, version)
     form = int(found.metadata().configuration.get(FORM_PROPERTY, 0))
-    if form < FORM:
+    if form < FIRST_FORM:
         raise TableFormError(
             f"table {table.path} in {tables.root} was made before 0.2.0, the first"
             " release, and cannot be read: set SHARDPOST_TABLES to an empty folder and compact"
@@ -160,8 +161,8 @@ def open_table(tables: Tables, table: Table, version: int | None = None) -> "Del
     if form > FORM:
         raise TableFormError(
             f"table {table.path} in {tables.root} was made by a newer release of"
-            f" Shardpost: it has form {form}, and this release reads form {FORM}; install that"
-            " release, or restore the backup from before the upgrade"
+            f" Shardpost: it has form {form}, and this release reads forms up to {FORM};"
+            " install that release, or restore the backup from before the upgrade"
         )
     return found
 
@@ -195,10 +196,11 @@ def prepare(tables: Tables) -> None:
         Path(tables.root).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
+CHECKPOINT_INTERVAL = 10
 PROPERTIES = {
     FORM_PROPERTY: str(FORM),
     # Who opens a table reads its newest checkpoint and fewer commits than that.
-    "delta.checkpointInterval": "10",
+    "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
     # Delta by itself deletes commits by their age: snapshots that are kept may name older ones.
     "delta.enableExpiredLogCleanup": "false",
     # For so long, checkpoints list files that were removed, which is of use to nobody here.

@@ -66,14 +66,14 @@ class Layer:
     """What the rows of a table are, by its files and the layer over them.
 
     `view` selects all rows, `of_keys` those of some keys, in SQL that both engines read. In them
-    {stored} is the table as its files have it, {layer} the table `source` (the same one if that is
-    None), of which rows with a `snapshot` above {folded} are the layer; {keys} has the column of
-    keys, each once. {small} marks for Spark that the relation k is small.
+    {stored} is the table as its files have it, {layer} the table `source`, of which rows with a
+    `snapshot` above {folded} are the layer; {keys} has the column of keys, each once. {small} marks
+    for Spark that the relation k is small.
     """
 
     view: str
     of_keys: str
-    source: "Table | None" = None
+    source: "Table"
 
 
 @dataclass(frozen=True)
@@ -120,13 +120,13 @@ class Table:
     def located(self, folders: Mapping[str, str]) -> "Table":
         """Return the table, and the source of its layer, in the folders of {name: folder}."""
         folder, layer = folders.get(self.name), self.layer
-        if layer and layer.source:
+        if layer:
             layer = replace(layer, source=layer.source.located(folders))
         return replace(self, folder=folder, layer=layer)
 
     @property
     def layer_source(self) -> "Table":
-        """The table whose rows are its layer, if it has one: its own where that names no other."""
+        """The table whose rows are its layer, if it has one."""
         return (self.layer and self.layer.source) or self
 
 

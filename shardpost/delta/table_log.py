@@ -10,6 +10,7 @@ and replaced at a cost that does not grow with the table. A change is for one ve
 and is made again where another writer was first.
 """
 
+import json
 import logging
 import time
 import uuid
@@ -18,15 +19,15 @@ from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from shardpost.delta import parquet_files, storage
 from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.parquet_files import to_merge
-from shardpost.delta.storage import HIGHEST, RowFile, Tables, row_files
-from shardpost.delta.table import Table
+from shardpost.delta.storage import CHECKPOINT_INTERVAL, HIGHEST, RowFile, Tables, row_files
+from shardpost.delta.table import LOG_FOLDER, Table
 from shardpost.errors import ShardpostError
 
 # More than the writers that change a table at the same moment.
@@ -102,6 +103,51 @@ def commit(
     except CommitFailedError:
         raise _version_exists(table, version + 1) from None
     return version + 1
+
+
+# The snapshot of which a table is folded: a property of the table, and in the commit's info.
+FOLDED_IN = "shardpost.snapshot"
+
+
+def commit_fold(
+    opened: DeltaTable,
+    tables: Tables,
+    table: Table,
+    added: Iterable[AddAction],
+    removed: Iterable[str],
+    said: Mapping[str, str],
+) -> int:
+    """Commit as `commit` does, after an opened version, with properties that the info has too.
+
+    No reader may see files or properties without the others, and deltalake 1.6.6 changes either:
+    so this writes the entry of the log, as deltalake would.
+    """
+    known, version, now = opened.metadata(), opened.version() + 1, int(time.time() * 1000)
+    metadata = {"id": known.id, "createdTime": known.created_time, "partitionColumns": []}
+    metadata |= {"format": {"provider": "parquet", "options": {}}}
+    metadata |= {"schemaString": opened.schema().to_json()}
+    metadata |= {"configuration": {**known.configuration, **storage.PROPERTIES, **said}}
+    info = {"timestamp": now, "operation": "WRITE", **said}
+    adds = (
+        {"path": one.path, "size": one.size, "partitionValues": {}, "stats": one.stats}
+        | {"modificationTime": one.modification_time, "dataChange": True}
+        for one in added
+    )
+    gone = ({"path": path, "deletionTimestamp": now, "dataChange": True} for path in removed)
+    actions: list[dict[str, Any]] = [{"commitInfo": info}, {"metaData": metadata}]
+    actions += [*({"add": add} for add in adds), *({"remove": one} for one in gone)]
+    tables.require_held()
+    content = "\n".join(map(json.dumps, actions)).encode()
+    if not tables.objects(table.path, LOG_FOLDER).put_if_absent(f"{version:020d}.json", content):
+        raise _version_exists(table, version)
+    if version % CHECKPOINT_INTERVAL == 0:
+        storage.opened(tables, table, version).create_checkpoint()
+    return version
+
+
+def folded_in(opened: DeltaTable) -> int:
+    """Return the snapshot of which an opened version is a fold; 0 if it is none."""
+    return int(opened.history(1)[0].get(FOLDED_IN, 0))
 
 
 def _version_exists(table: Table, version: int) -> VersionExistsError:

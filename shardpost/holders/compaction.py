@@ -2,19 +2,20 @@
 
 Before it: whether this installation may begin, what is unread, whether its country is the one in
 force. Then a snapshot is built, checked and committed; or, with nothing new, the last one is kept.
-After it: publish the changes, send letters, count. What is left to do of these a later run does.
+After it: publish the changes, send letters, count, fold. What is left of these a later run does.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
-from shardpost.holders import plausibility, publishing, rejected_letters
+from shardpost.holders import folding, plausibility, publishing, rejected_letters
 from shardpost.holders.inputs import Inputs, mapped_now
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.published import RunCounts
@@ -45,7 +46,7 @@ def compact(
 ) -> JobResult | None:
     """Compact, behind the guards of the compaction.
 
-    Without `build`, None if there is something new: then a job is needed. NEEDS_ATTENTION as
+    Without `build`, None if a job is needed: for what is new, or to fold much. NEEDS_ATTENTION as
     `publish_results` says. An error says how far the run came: nothing was changed, or the snapshot
     is committed and what is left to do.
     """
@@ -60,6 +61,8 @@ def compact(
         country, done = state.country(setting, changed=asked.country_changed), None
         is_mapped_anew = state.last and state.last.inputs != mapped_now(installation)
         is_new = unread.ranges or unread.reconciliation or is_mapped_anew
+        if build is None and state.last and folding.needs_spark(tables, state.last):
+            return None
         if state.last and state.last.country == country and not is_new:
             report_state(state, unread)
             latest = state.noted(state.last, unread, setting)
@@ -80,7 +83,9 @@ def compact(
             snapshots.commit(tables, latest)
             counts = latest.counts.summary(), done.summary()
             log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
-    return publish_results(installation, latest, unread, done, take_over=asked.take_over)
+    result = publish_results(installation, latest, unread, done, take_over=asked.take_over)
+    folding.fold_if_due(installation, latest, datetime.now(UTC), at_once=asked.follow is None)
+    return result
 
 
 def publish_results(

@@ -1,14 +1,12 @@
-"""Views with which other engines read the tables correctly, as text to run there.
+"""Views with which other engines read the newest snapshot, as text to run there.
 
-The files of a table are not its rows (model/view_tables.py). A view has of each key the newest of
-the rows that are committed: of the holders by their `snapshot`, of the latest records, and of what
-their history has since the fold, in the order of model/record_order.py. All engines run one SQL.
+Without them they have that of the last fold (folding.py). A view has of each key the newest row: of
+the table, and of what its layer has since. All engines run one SQL.
 
-The views read the newest versions of the tables. What a run has not committed yet has the number of
-a later snapshot; where it folds a table, it does so before it adds anything, so that no row of that
-snapshot takes the place of another. A later fold leaves them as right as they were: what the
-history has since an earlier one is only more than is needed. A swap of rebuilt tables does not: the
-folders are other ones then, and a view that finds it so raises an error.
+The views read the newest versions of the tables. What a run has not committed yet is in histories
+and changes alone, with the number of a later snapshot. A later fold leaves them as right as they
+were: what the layer has since an earlier one is only more than is needed. A swap of rebuilt tables
+does not: the folders are other ones then, and a view that finds it so raises an error.
 """
 
 from collections.abc import Mapping
@@ -22,7 +20,7 @@ from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.table import Table, to_row
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import newest_first
-from shardpost.holders.model.view_tables import VIEW
+from shardpost.holders.model.view_tables import SHARE_HOLDERS, VIEW
 
 
 class Engine(StrEnum):
@@ -63,13 +61,11 @@ _NEWEST_ROWS = """SELECT {columns} FROM (
     {rows}
   ) u
 ) v WHERE nth = 1"""
-_LATEST = """SELECT {columns}, '' AS kind,
-      CAST(NULL AS {text}) AS retry_topic, CAST(NULL AS INT) AS retry_partition
-    FROM {stored} WHERE {committed}
+_LAYERED_ROWS = """SELECT {columns}{of_stored} FROM {stored}
     UNION ALL
-    SELECT {of_history}, kind, retry_topic, retry_partition
-    FROM {history}
-    WHERE {committed} AND snapshot > {folded} AND kind <> '{rejected}'"""
+    SELECT {of_layer} FROM {layer} WHERE {committed} AND snapshot > {folded}{which}"""
+_OF_STORED = """, '' AS kind,
+      CAST(NULL AS {text}) AS retry_topic, CAST(NULL AS INT) AS retry_partition"""
 
 _SAID = """Tables of Shardpost, as of the newest snapshot (now {number}, of {at}).
 They are valid until rebuilt tables are swapped (`shardpost rebuild swap` or `rollback`). After
@@ -167,17 +163,17 @@ class EngineViews:
         }
         if table.layer is None:
             return _ROWS.format(**own)
-        if table.layer.source is None:
-            return _NEWEST_ROWS.format(**own, order="u.snapshot DESC", rows=_ROWS.format(**own))
-        rows = _LATEST.format(
-            **own,
-            of_history=self._names(table, is_open=f"kind = '{RecordKind.UPSERT}'"),
-            history=self._scan(table.layer.source),
-            folded=self._snapshot.folded_up_to(table.name),
-            rejected=RecordKind.REJECTED,
-            text=self._dialect.text,
-        )
-        return _NEWEST_ROWS.format(**own, order=newest_first("u"), rows=rows)
+        own["folded"] = str(self._snapshot.folded_up_to(table.name))
+        own |= {"of_stored": "", "of_layer": own["columns"], "which": ""}
+        order = "u.snapshot DESC"
+        if table.name != SHARE_HOLDERS.name:
+            own["of_stored"] = _OF_STORED.format(text=self._dialect.text)
+            of_layer = self._names(table, is_open=f"kind = '{RecordKind.UPSERT}'")
+            own["of_layer"] = f"{of_layer}, kind, retry_topic, retry_partition"
+            own["which"] = f" AND kind <> '{RecordKind.REJECTED}'"
+            order = newest_first("u")
+        rows = _LAYERED_ROWS.format(**own, layer=self._scan(table.layer_source))
+        return _NEWEST_ROWS.format(**own, order=order, rows=rows)
 
     def _names(self, table: Table, **computed: str) -> str:
         quoted = {name: self._dialect.name.format(name) for name in table.names}

@@ -19,7 +19,7 @@ from shardpost.delta.rewritten_files import Mask, files_with_contact, without_co
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
-from shardpost.holders import rejected_letters
+from shardpost.holders import folding, rejected_letters
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.inputs import input_topics
 from shardpost.holders.model.view_tables import (
@@ -54,7 +54,9 @@ def erase_contact(installation: Installation, client: str, at: datetime) -> dict
     with after_running(installation.files, COMPACT_POSITIONS.name):
         counts = rows_with_contact(installation, client)
         if counts:
-            last = snapshots.current(installation.tables)
+            last, own = snapshots.current(installation.tables), [CLIENTS.name]
+            # A fold would be newer than the files that the snapshot names.
+            last = folding.fold(installation.tables, last, at, own, own)
             rewrites, _ = find_contact(installation, last, client, OF_CONTACTS)
             if REJECTED_RECORDS in rewrites:
                 rejected_letters.send(installation, last)

@@ -17,7 +17,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.errors import shown
 from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.view_tables import SHARE_HOLDERS
+from shardpost.holders.model.view_tables import SHARE_HOLDERS, SHARE_HOLDERS_CHANGES
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Header, Outgoing, batch_bytes
 
@@ -76,11 +76,14 @@ class ChangedHolders:
 
 def _changed_rows(tables: Tables, snapshot: Snapshot, since: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows of holders that changed after a snapshot; each client is there once."""
-    table = snapshot.located(SHARE_HOLDERS)
-    version = snapshot.tables[SHARE_HOLDERS.name]
-    files = storage.files_after(tables, table, version, since)
-    sizes = storage.sizes(tables, table, version)
-    if since < snapshot.number - 1 or sum(sizes[path] for path in files) > READ_BYTES:
+    table = snapshot.located(SHARE_HOLDERS_CHANGES)
+    version = snapshot.tables.get(table.name)
+    files = {} if version is None else storage.files_after(tables, table, version, since)
+    sizes = storage.sizes(tables, table, version) if files else {}
+    # What is folded may not be among the changes any more.
+    is_whole = bool(files) or snapshot.folded_up_to(SHARE_HOLDERS.name) < snapshot.number
+    is_much = sum(sizes[path] for path in files) > READ_BYTES
+    if since < snapshot.number - 1 or not is_whole or is_much:
         sql = f"SELECT shard, snapshot, {_HOLDER} WHERE snapshot > {since}"
         at = at_snapshot(snapshot, SHARE_HOLDERS)
         yield from stream(tables, sql, at, rows_at_once=ROWS_AT_ONCE)

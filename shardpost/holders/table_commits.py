@@ -2,7 +2,7 @@
 
 A run writes all tables before it commits the snapshot that names their versions. A table whose
 newest version is another one was written by a run that did not come to its commit: it is restored
-to the last snapshot's version.
+to the last snapshot's version, unless that is a fold of what is committed (folding.py).
 
 A rewritten snapshot has the content of the last one, but for some files. By the protocol of a
 compaction, whose lock the caller holds: what an interrupted run left is undone first, then files
@@ -35,24 +35,25 @@ def restore_table(tables: Tables, table: Table, last: Snapshot | None) -> int:
     """Create a table, or restore it to the version of the last snapshot; return its version now."""
     table = last.located(table) if last else table
     committed = last.tables.get(table.name, 0) if last else 0  # a table is created as version 0
-    newest = storage.newest_version(tables, table)
-    if newest is None and committed:
+    opened = storage.open_table(tables, table) if storage.exists(tables, table) else None
+    if opened is None and committed:
         raise ShardpostError(
             f"no table {table.path} in {tables.root}: snapshot"
             f" {last.number if last else 0} needs its version {committed}; restore it from a"
             " backup, or compact into empty tables (another SHARDPOST_TABLES) and an empty"
             " topic share-holders (another SHARDPOST_TOPIC_SHARE_HOLDERS)"
         )
-    if newest is None:
+    if opened is None:
         storage.create(tables, table, tables.snapshot_days)
         return 0
-    if newest != committed:
-        log.info(
-            "%s: restoring version %d: a run that was interrupted or refused left version %d",
-            *(table.path, committed, newest),
-        )
-        newest = table_log.restore(tables, table, committed)
-    return newest
+    is_fold = last and table.layer and 0 < table_log.folded_in(opened) <= last.number
+    if opened.version() == committed or is_fold:
+        return committed
+    log.info(
+        "%s: restoring version %d: a run that was interrupted or refused left version %d",
+        *(table.path, committed, opened.version()),
+    )
+    return table_log.restore(tables, table, committed)
 
 
 def restored_tables(tables: Tables, last: Snapshot | None) -> dict[str, int]:

@@ -6,6 +6,7 @@ that no kept version needs. What is removed is older than anything a running com
 a reader uses, so no lock keeps them waiting. Unreferenced folders are removed last, under the lock
 of rebuilds. One maintenance runs at a time.
 
+The tables are folded (holders/folding.py), unless a compaction takes too long, or is needed for it.
 Superseded records are deleted from the histories after SHARDPOST_HISTORY_DAYS; audiences, weeks and
 letters have ages of their own.
 """
@@ -24,11 +25,12 @@ from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot_retention import kept_snapshots, latest_certain_time
 from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError
-from shardpost.holders import pruned_histories
+from shardpost.holders import folding, pruned_histories
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.pruned_histories import PRUNED
 from shardpost.installation import Installation
 from shardpost.locks import refused_runs
-from shardpost.locks.locks import LockedError, postponing
+from shardpost.locks.locks import LockedError, after_running, postponing
 from shardpost.logs import step
 from shardpost.maintenance.model.plan import Plan, TablePlan
 from shardpost.maintenance.removable_files import plan
@@ -235,5 +237,12 @@ def _maintain_all(installation: Installation, now: datetime, *, dry_run: bool) -
     do("letters", removal.remove_old)
     if installation.settings.history_days is not None:
         do("records", prune_old)
+    if not dry_run:
+        left, alone = dict[str, str](), after_running(installation.files, COMPACT_POSITIONS.name)
+        with postponing("fold", left), table_errors(), alone:
+            last = snapshots.newest(installation.tables)
+            if last and not folding.needs_spark(installation.tables, last):
+                folding.fold_if_due(installation, last, now)
+        errors += (f"{name}: {why}" for name, why in left.items())
     tables = maintain(installation, now, dry_run=dry_run)
     return Maintenance(tables, done, [*errors, *tables.errors])

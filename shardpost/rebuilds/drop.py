@@ -18,6 +18,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
+from shardpost.holders import folding
 from shardpost.holders.erasure import find_contact
 from shardpost.holders.model.view_tables import OF_CONTACTS, VIEW
 from shardpost.holders.table_commits import restore_table
@@ -194,6 +195,9 @@ def erase_standby_contact(installation: Installation, client: str) -> dict[str, 
     rewrites, counts = find_contact(installation, standby, client, own)
     if not rewrites:
         return {}
+    names = {table.name for table in own}
+    standby = folding.fold(tables, standby, datetime.now(UTC), names, names)
+    rewrites, _ = find_contact(installation, standby, client, own)
     versions, run = dict(standby.tables), str(uuid.uuid4())
     for table, files in rewrites.items():
         version = restore_table(tables, table, standby)

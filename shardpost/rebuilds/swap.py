@@ -28,7 +28,11 @@ from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
+from shardpost.holders.model.view_tables import (
+    REJECTED_RECORDS,
+    SHARE_HOLDERS,
+    SHARE_HOLDERS_CHANGES,
+)
 from shardpost.holders.table_commits import restored_tables
 from shardpost.installation import Installation
 from shardpost.logs import step
@@ -107,7 +111,7 @@ def swap_tables(
     tables, folded, count = dict(standby.tables), dict(standby.folded), 0
     if standby.located(SHARE_HOLDERS) != last.located(SHARE_HOLDERS):
         version, count = _write_changed(installation.tables, last, standby, run)
-        tables[SHARE_HOLDERS.name] = version
+        tables[SHARE_HOLDERS_CHANGES.name] = version
         if count:
             folded[SHARE_HOLDERS.name] = standby.folded_up_to(SHARE_HOLDERS.name)
     if standby.located(REJECTED_RECORDS) != last.located(REJECTED_RECORDS):
@@ -151,10 +155,11 @@ def swap_tables(
 def _write_changed(tables: Tables, last: Snapshot, standby: Snapshot, run: str) -> tuple[int, int]:
     """Write each client whose list changed as of the next snapshot, one without any as empty.
 
-    Return the version of the holders of `standby` then, and how many clients these are.
+    Return the version of the changes of `standby` then, and how many clients these are.
     """
-    table, version = standby.located(SHARE_HOLDERS), standby.tables[SHARE_HOLDERS.name]
-    schema, folder = arrow_schema(SHARE_HOLDERS), f"{version + 1:08d}-{run}"
+    changes = SHARE_HOLDERS_CHANGES
+    table, version = standby.located(changes), standby.tables[changes.name]
+    schema, folder = arrow_schema(changes), f"{version + 1:08d}-{run}"
     added, count = [], 0
     columns = (
         "COALESCE(o.client, n.client) AS client, n.positions AS positions,"
@@ -165,7 +170,7 @@ def _write_changed(tables: Tables, last: Snapshot, standby: Snapshot, run: str) 
         sql += " SELECT client, positions, shard FROM compared WHERE difference <> 'equal'"
         batches = stream(tables, sql, both(last, standby, SHARE_HOLDERS))
         parts = (_rows(batch, last.number + 1, schema) for batch in batches if batch.num_rows)
-        path = f"{folder}/group={shard}/changed.parquet"
+        path = f"{folder}/{shard}.parquet"
         made, rows = parquet_files.write_parts(tables, table, parts, path)
         added += [made] if made else []
         count += rows

@@ -172,6 +172,7 @@ class Settings(BaseModel):
     country: forms.Trimmed = "US"
     max_drop: Annotated[float, BeforeValidator(share)] = 0.5
     lock_wait: forms.Seconds = 600
+    fold_age: forms.Seconds = 3600
     snapshot_days: forms.Days = 90
     history_days: forms.Days | None = None
     ledger_days: Annotated[int, Field(ge=LEAST_LEDGER_DAYS, le=36_500)] = 730

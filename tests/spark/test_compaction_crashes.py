@@ -13,13 +13,14 @@ import pytest
 
 from shardpost.delta import snapshots
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
-from shardpost.holders.model.view_tables import FoldingRule
+from shardpost.holders.model.view_tables import LAYERED, FoldingRule
 from shardpost.locks import locks
 from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.topics.creation import apply_topics
 from tests.support.command_line import SHARDPOST
 from tests.support.compacting import agree, folding_by, held, run, starter
+from tests.support.engines import said
 from tests.support.how_far import STORE, drawn, some
 from tests.support.installed import installed
 from tests.support.job_process import kill_at, paused, wait_for
@@ -46,7 +47,7 @@ STEPS = [
     "letters written",
     "letters sent",
 ]
-FOLDS = ["positions fold", "exchanges fold", "share_holders fold"]
+FOLDS = [f"{table.name} fold" for table in LAYERED]
 WHILE_SENDING = ("letters written", "letters sent")
 COMMITTED = STEPS[STEPS.index("offsets") :]
 
@@ -88,7 +89,7 @@ def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Set
 
 
 @pytest.mark.also_on_store
-def test_killed_while_it_folds_the_next_run_folds_what_is_committed(settings: Settings) -> None:
+def test_killed_while_it_folds_the_next_run_folds_all(settings: Settings) -> None:
     apply_topics(installed(settings))
     fold = Fold()
     fold.add(starter())
@@ -96,16 +97,18 @@ def test_killed_while_it_folds_the_next_run_folds_what_is_committed(settings: Se
         produce(settings, batch(number))
         fold.add(batch(number))
         run(settings)
-    seen = fold.holders()
     for number, name in enumerate(drawn(FOLDS), 2):
         produce(settings, batch(number))
         fold.add(batch(number))
         kill_at(settings, COMPACT_POSITIONS, pause_at=name, more={"FOLD_RUNS": "1"})
-        assert held(settings) == seen
+        assert held(settings) == fold.holders()
+        assert "share_holders" in snapshots.current(installed(settings).tables).folded
     with folding_by(FoldingRule(runs=1)):
         run(settings)
     agree(settings, fold)
-    assert set(snapshots.current(installed(settings).tables).folded.values()) == {2}
+    newest = snapshots.current(installed(settings).tables)
+    assert newest.folded == {}
+    assert {said(settings, table)["snapshot"] for table in LAYERED} == {f"{newest.number}"}
 
 
 def test_beside_a_stopped_run_a_second_refuses_a_third_waits_and_both_end_well(

@@ -13,11 +13,14 @@ import duckdb
 import pytest
 
 from shardpost.delta import snapshots, storage
-from shardpost.holders import compaction
+from shardpost.holders import compaction, folding
 from shardpost.holders.engine_views import AGAIN, Engine
-from shardpost.holders.model.view_tables import POSITIONS, SHARE_HOLDERS, FoldingRule
+from shardpost.holders.model.view_tables import (
+    POSITION_EVENTS,
+    SHARE_HOLDERS_CHANGES,
+    FoldingRule,
+)
 from shardpost.holders.pruned_histories import find_superseded, prune
-from shardpost.holders.spark import table_writer
 from shardpost.maintenance.erasure import ErasureRequest, erase
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings
@@ -96,12 +99,12 @@ def test_views_have_what_the_tables_have_until_a_swap_and_then_say_so(
     layered = printed(settings)
     hold(settings, first, layered)
 
-    monkeypatch.setattr(table_writer, "FOLDING", FoldingRule(runs=1))
+    monkeypatch.setattr(folding, "FOLDING", FoldingRule(runs=1))
     # One client's last position is closed, one moves, and one is new: not committed yet.
     stream.send([closed("2"), position("3", "client0", "LON"), position("99", "new", "NASDAQ")])
     with killing(at_step(monkeypatch, compaction), "commit"):
         run(settings)
-    for table in (POSITIONS, SHARE_HOLDERS):  # folded, and left ahead of the snapshot
+    for table in (POSITION_EVENTS, SHARE_HOLDERS_CHANGES):  # left ahead of the snapshot
         committed = snapshots.current(installed(settings).tables).tables[table.name]
         assert (storage.newest_version(installed(settings).tables, table) or 0) > committed
     with delta_reader(settings) as ask:

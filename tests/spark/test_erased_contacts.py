@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
-from shardpost.holders import table_commits
+from shardpost.holders import folding, table_commits
 from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
     CLIENTS,
@@ -19,7 +19,6 @@ from shardpost.holders.model.view_tables import (
     REJECTED_RECORDS,
     FoldingRule,
 )
-from shardpost.holders.spark import table_writer
 from shardpost.holders.spark.held_positions import contacts
 from shardpost.locks import locks
 from shardpost.maintenance.erasure import ErasedClient, ErasureRequest, erase
@@ -43,7 +42,7 @@ def bad(key: str, name: str) -> Raw:
 @pytest.fixture(params=drawn([1, 100]), ids={1: "folded", 100: "layered"}.get)
 def home(stream: Stream, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Stream:
     """Give a home of two snapshots, in which `c1` has a contact and a rejected record."""
-    monkeypatch.setattr(table_writer, "FOLDING", FoldingRule(runs=request.param))
+    monkeypatch.setattr(folding, "FOLDING", FoldingRule(runs=request.param))
     stream.compact(client("c1", "quine"), position("1", "c1", "NASDAQ"))
     stream.compact(client("c1", "quine2"), bad("c1", "quine3"), client("c2", "bob"))
     return stream

@@ -11,6 +11,7 @@ from shardpost.delta import parquet_files, snapshots, storage, table_log
 from shardpost.delta.query import rows, version_at
 from shardpost.delta.storage import path_of
 from shardpost.delta.table import Table
+from shardpost.holders import folding
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.view_tables import (
     POSITION_EVENTS,
@@ -20,7 +21,6 @@ from shardpost.holders.model.view_tables import (
     FoldingRule,
 )
 from shardpost.holders.pruned_histories import find_superseded, prune
-from shardpost.holders.spark import table_writer
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings
 from shardpost.spark import delta_files, driver
@@ -66,7 +66,7 @@ def test_compactions_and_reconciliations_go_on_after_a_pruning(
     stream: Stream, fold_runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = stream.settings
-    monkeypatch.setattr(table_writer, "FOLDING", FoldingRule(runs=fold_runs))
+    monkeypatch.setattr(folding, "FOLDING", FoldingRule(runs=fold_runs))
     stream.compact(*(position(f"p{n % 5}", f"c{n % 3}", "NASDAQ") for n in range(30)), closed("p4"))
     stream.compact(position("p0", "c9", "NASDAQ"))
     found = find_superseded(

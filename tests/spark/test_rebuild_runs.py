@@ -218,9 +218,13 @@ def test_another_country_from_start_to_drop(settings: Settings, shardpost: Comma
     options = ("--country", "GB", "--tables", "share_holders")
     form = shardpost.json("rebuild", "start", *options)
     assert (form["state"], form["country"]) == ("ready", "GB")
-    assert form["tables"] == {"share_holders": "share_holders.2"}
+    names = "share_holders", "share_holders_changes"
+    assert form["tables"] == {name: f"{name}.2" for name in names}
     other = shardpost.refused("rebuild", "start", "--country", "FR", code=1)
-    assert "rebuild 2 (of share_holders, country GB, from history) is ready" in other
+    assert (
+        "rebuild 2 (of share_holders, share_holders_changes, country GB, from history) is ready"
+        in other
+    )
     form = shardpost.json("rebuild", "diff", code=3)
     assert form["positions"] == {"equal": 2, "changed": 0, "only_old": 0, "only_new": 0}
     assert form["holders"] == {"equal": 0, "changed": 0, "only_old": 1, "only_new": 1}

@@ -7,13 +7,18 @@ from typing import Any
 
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.table import Table
 from shardpost.holders import compaction
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.topic_state import TopicState, Unread
-from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
+from shardpost.holders.model.view_tables import (
+    REJECTED_RECORDS,
+    SHARE_HOLDERS,
+    SHARE_HOLDERS_CHANGES,
+)
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Record
@@ -39,8 +44,10 @@ def held(
         }
         for client, ids in holders.items()
     ]
-    version = overwrite(kafka.settings, SHARE_HOLDERS, rows)
-    return snapshot(number, {SHARE_HOLDERS.name: version})
+    both: dict[Table, list[dict[str, Any]]] = {SHARE_HOLDERS: rows, SHARE_HOLDERS_CHANGES: []}
+    return snapshot(
+        number, {t.name: overwrite(kafka.settings, t, found) for t, found in both.items()}
+    )
 
 
 def commit_snapshot(kafka: MemoryKafka, **holders: list[str]) -> Snapshot:

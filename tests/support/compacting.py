@@ -11,9 +11,9 @@ from unittest.mock import patch
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import UnknownExchanges
+from shardpost.holders import folding
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.view_tables import POSITIONS, SHARE_HOLDERS, FoldingRule
-from shardpost.holders.spark import table_writer
 from shardpost.holders.spark.compaction import compact
 from shardpost.settings import Settings
 from shardpost.topics.declared import STARTER_COUNTRIES
@@ -24,7 +24,7 @@ from tests.support.reference import Fold, Raw, exchange, published
 @contextmanager
 def folding_by(rule: FoldingRule) -> Iterator[None]:
     """Have compactions of this process fold layers by another rule."""
-    with patch.object(table_writer, "FOLDING", rule):
+    with patch.object(folding, "FOLDING", rule):
         yield
 
 

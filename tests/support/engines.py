@@ -7,11 +7,15 @@ from typing import Any
 
 import duckdb
 import duckdb_extension_delta
+import polars as pl
+from deltalake import DeltaTable
 
 from shardpost import tables
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.storage import FORM_PROPERTY
 from shardpost.delta.table import Array, Table
 from shardpost.holders.engine_views import Engine, EngineViews
-from shardpost.holders.model.view_tables import VIEW
+from shardpost.holders.model.view_tables import LAYERED, VIEW
 from shardpost.settings import Settings
 
 # {table: its rows, as text, in order}
@@ -76,6 +80,48 @@ def by_polars(text: str) -> Rows:
     return {
         name: in_order(context.execute(select).collect().rows())
         for name, select in selects().items()
+    }
+
+
+def raw(settings: Settings, view: Snapshot | None = None) -> dict[str, Rows]:
+    """Return what engines have of the folded tables without views, in the folders of a snapshot."""
+    own = {
+        table.name: f"{settings.tables_root}/{(view.located(table) if view else table).path}"
+        for table in LAYERED
+    }
+    by_polars_ = pl.SQLContext({name: pl.scan_delta(path) for name, path in own.items()})
+    found: dict[str, Rows] = {"duckdb": {}, "polars": {}}
+    for name, path in own.items():
+        scan = f"delta_scan('{path}')"
+        by_scan = selects()[name].removesuffix(name) + scan
+        found["duckdb"][name] = in_order(_duckdb().execute(by_scan).fetchall())
+        found["polars"][name] = in_order(by_polars_.execute(selects()[name]).collect().rows())
+    return found
+
+
+def expected_of(settings: Settings, number: int) -> Rows:
+    """Return what the folded tables have at a snapshot."""
+    return {
+        table.name: in_order(
+            map(
+                _values,
+                tables.sql(selects()[table.name], snapshot=number, settings=settings)
+                .read_all()
+                .to_pylist(),
+            )
+        )
+        for table in LAYERED
+        if table.name in tables.snapshot(number, settings).tables
+    }
+
+
+def said(settings: Settings, table: Table) -> dict[str, str]:
+    """Return what the newest version of a table says of its fold."""
+    found = DeltaTable(f"{settings.tables_root}/{table.path}").metadata().configuration
+    return {
+        name.removeprefix("shardpost."): value
+        for name, value in found.items()
+        if name.startswith("shardpost.") and name != FORM_PROPERTY
     }
 
 

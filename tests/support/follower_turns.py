@@ -1,6 +1,7 @@
 """The turns of a follower in this process: before each, something is done, or fails."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 
@@ -38,7 +39,7 @@ class Turns:
         return Follower(self._turn, installed(self._settings), Follow(until, every)).run(first)
 
     def _turn(self, installation: Installation, asked: CompactionRequest) -> JobResult:
-        self.asked.append(asked)
+        self.asked.append(replace(asked, follow=None))
         self._begins.pop(0)()
         return self._turn_of(installation, asked)
 

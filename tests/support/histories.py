@@ -24,6 +24,7 @@ from shardpost.holders.model.view_tables import (
     POSITION_EVENTS,
     POSITIONS,
     SHARE_HOLDERS,
+    SHARE_HOLDERS_CHANGES,
 )
 from shardpost.holders.model.who_holds import holders, position_sort_key
 from shardpost.kafka.partitioning import partition_of
@@ -220,23 +221,27 @@ def write(settings: Settings, batches: Sequence[Batch]) -> History:
     stored: dict[str, list[dict[str, Any]]] = {}
     folded: dict[str, int] = {}
     before: dict[str, list[str]] = {}
+    changes = list[dict[str, Any]]()
+    changed_in = dict[str, int]()
     for number, batch in enumerate(batches, 1):
         read = until(history, number)
         now: dict[str, list[str]] = {client: [] for client in before} | holders_of(read)
         changed = [client for client, ids in now.items() if before.get(client) != ids]
-        appended = [_holder(client, now[client], number) for client in changed]
+        changed_in |= dict.fromkeys(changed, number)
+        changes = [*changes, *(_holder(client, now[client], number) for client in changed)]
         tables = {
             POSITION_EVENTS: [r.row() for r in read.positions],
             CLIENT_EVENTS: [],
             EXCHANGE_EVENTS: [r.row() for r in read.exchanges],
             POSITIONS: [r.row() for r in latest(read.positions).values()],
             EXCHANGES: [r.row() for r in latest(read.exchanges).values()],
-            SHARE_HOLDERS: [_holder(client, ids, number) for client, ids in now.items()],
+            SHARE_HOLDERS: [_holder(one, ids, changed_in[one]) for one, ids in now.items()],
+            SHARE_HOLDERS_CHANGES: changes,
         }
         for name in batch.unfolded & stored.keys():
             folded.setdefault(name, number - 1)
             table = next(table for table in tables if table.name == name)
-            tables[table] = stored[name] + (appended if table == SHARE_HOLDERS else [])
+            tables[table] = stored[name]
         folded = {name: at for name, at in folded.items() if name in batch.unfolded}
         stored, before = {t.name: found for t, found in tables.items()}, now
         versions = {t.name: overwrite(settings, t, found) for t, found in tables.items()}

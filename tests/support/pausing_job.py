@@ -30,10 +30,10 @@ class Pause(logging.Handler):
 
 if __name__ == "__main__":
     if runs := os.environ.get("FOLD_RUNS"):
+        from shardpost.holders import folding
         from shardpost.holders.model.view_tables import FoldingRule
-        from shardpost.holders.spark import table_writer
 
-        table_writer.FOLDING = FoldingRule(runs=int(runs))
+        folding.FOLDING = FoldingRule(runs=int(runs))
     logger = logging.getLogger("shardpost.logs")
     logger.addHandler(Pause(sys.argv[1]))
     sys.argv = [sys.argv[2], *sys.argv[3:]]

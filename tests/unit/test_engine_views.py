@@ -69,8 +69,8 @@ def test_trino_parses_its_views_and_duckdb_has_by_them_what_the_tables_have(
     write_all(settings, STORY)
     text = views(settings, Engine.TRINO)
     statements = sqlglot.parse(text, dialect="trino", error_level=sqlglot.ErrorLevel.RAISE)
-    assert [statement.key for statement in statements if statement][-10:] == ["create"] * 10
-    assert text.count("CALL delta.system.register_table(") == 9
+    assert [statement.key for statement in statements if statement][-11:] == ["create"] * 11
+    assert text.count("CALL delta.system.register_table(") == 10
     root = settings.tables_root
     location = f"table_name => 'raw_positions', table_location => 'file://{root}/positions');"
     assert location in text

@@ -35,7 +35,10 @@ ALL = tuple(table.name for table in VIEW)
 
 
 def snapshot(number: int = 3, **more: Any) -> Snapshot:
-    return replace(histories.snapshot(number, {"positions": 1}), **more)
+    return replace(histories.snapshot(number, {"positions": 1, "position_events": 1}), **more)
+
+
+HOLDERS = ("share_holders", "share_holders_changes")
 
 
 def rebuild(**more: object) -> Rebuild:
@@ -50,11 +53,12 @@ def rebuild(**more: object) -> Rebuild:
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        ("share_holders", ("share_holders",)),
+        ("share_holders", HOLDERS),
+        ("share_holders_changes", HOLDERS),
         ("clients", ("clients",)),
-        ("positions", ("positions", "share_holders")),
-        ("exchanges", ("exchanges", "share_holders")),
-        ("positions, clients", ("positions", "clients", "share_holders")),
+        ("positions", ("positions", *HOLDERS)),
+        ("exchanges", ("exchanges", *HOLDERS)),
+        ("positions, clients", ("positions", "clients", *HOLDERS)),
         ("client_events", ALL),
         ("rejected_records", ALL),
         (None, ALL),

@@ -15,7 +15,13 @@ from shardpost.delta import file_statistics, snapshots, storage, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import rows
 from shardpost.delta.snapshots import SNAPSHOTS
-from shardpost.delta.storage import FORM, FORM_PROPERTY, TableFormError, open_table
+from shardpost.delta.storage import (
+    FIRST_FORM,
+    FORM,
+    FORM_PROPERTY,
+    TableFormError,
+    open_table,
+)
 from shardpost.delta.table import Table, columns, text_literal
 from shardpost.errors import BAD_USAGE, ShardpostError
 from shardpost.holders.compaction import compact
@@ -205,7 +211,7 @@ def give_form(settings: Settings, table: Table, form: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "said"), [(None, BEFORE), (0, BEFORE), (FORM - 1, BEFORE), (FORM + 1, NEWER)]
+    ("form", "said"), [(None, BEFORE), (0, BEFORE), (FIRST_FORM - 1, BEFORE), (FORM + 1, NEWER)]
 )
 def test_tables_of_another_release_are_refused(
     kafka: MemoryKafka, shardpost: CommandLine, form: int | None, said: str

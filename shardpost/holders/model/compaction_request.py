@@ -19,7 +19,8 @@ class Follow:
 class CompactionRequest:
     """One run; `reconcile`: what the inputs do not hold any more is closed.
 
-    With `follow` the run follows the inputs; what else is asked for counts for its first turn.
+    With `follow` the run follows the inputs, or is a turn of one that does; what else is asked for
+    counts for its first turn.
 
     A person says that another country than the last one is meant (`country_changed`), or another
     SHARDPOST_INPUTS (`inputs_changed`), that so many are gone (`accept_drop`), or that this

@@ -7,8 +7,9 @@ whose run wrote the row. All tables of VIEW have their commit point in the table
 The files of the tables of latest records and of holders may be folded up to an earlier snapshot
 than the one that is read: what the rows are then is SQL that Spark and DataFusion both read
 (shardpost/delta/table.py says what the names in braces are). The layer over a table of latest
-records is its topic's history; that over the holders are the rows that were appended since. Files
-of which the statistics say that they have nothing of the layer are not read for it.
+records is its topic's history; that over the holders is the table of their changes. Files of which
+the statistics say that they have nothing of the layer are not read for it. Readers that know no
+layer find these tables folded (holders/folding.py).
 
 Unchanged rows are those of an anti join. Of an outer join, DataFusion (deltalake 1.6.6) pushes the
 condition that its other side is null to a column of that name on the side that has rows.
@@ -32,7 +33,7 @@ from shardpost.values.topic_names import TopicName
 
 @dataclass(frozen=True)
 class FoldingRule:
-    """A layer is folded in once its records are that share of the rows, or after so many runs.
+    """Snapshots name a fold once the records of a layer are that share, or after so many runs.
 
     Below `least_records` their share does not count: a small table would be folded all the time.
     """
@@ -48,67 +49,54 @@ class FoldingRule:
         return runs >= self.runs or records >= max(self.least_records, self.share * rows)
 
 
-_LAYER_OF_LATEST = "h.snapshot > {{folded}} AND h.kind <> {rejected}"
-_LATEST_OF_KEYS = """
+_OF_KEYS = """
 SELECT {x} FROM (
-  SELECT u.*, ROW_NUMBER() OVER (PARTITION BY u.key ORDER BY {newest}) AS nth FROM (
-    SELECT {{small}} {b}, '' AS kind, CAST(NULL AS STRING) AS retry_topic,
-      CAST(NULL AS INT) AS retry_partition
-    FROM {keys} k JOIN {{stored}} b ON k.key = b.key
+  SELECT u.*, ROW_NUMBER() OVER (PARTITION BY u.{key} ORDER BY {newest}) AS nth FROM (
+    SELECT {{small}} {b} FROM {keys} k JOIN {{stored}} b ON k.{key} = b.{key}
     UNION ALL
-    SELECT {{small}} {h}, h.kind, h.retry_topic, h.retry_partition
-    FROM {keys} k JOIN {{layer}} h ON k.key = h.key WHERE {layer}
+    SELECT {{small}} {h} FROM {keys} k JOIN {{layer}} h ON k.{key} = h.{key} WHERE {which}
   ) u
 ) x WHERE x.nth = 1
 """
-_LATEST_ROWS = """
+_ROWS = """
 {changed}
 UNION ALL
-SELECT {{small}} {b} FROM {{stored}} b LEFT ANTI JOIN {keys} k ON b.key = k.key
+SELECT {{small}} {x} FROM {{stored}} x LEFT ANTI JOIN {keys} k ON x.{key} = k.{key}
 """
-
+# Up to form 3 the holders were their own layer: until the next fold they have rows of it.
 _CHANGED_HOLDERS = """(
-  SELECT c.client, MAX(c.snapshot) AS snapshot FROM {layer} c
-  WHERE c.snapshot > {folded} GROUP BY c.client
+  SELECT h.client FROM {layer} h WHERE h.snapshot > {folded}
+  UNION SELECT b.client FROM {stored} b WHERE b.snapshot > {folded}
 )"""
-_HOLDERS = """
-SELECT {{small}} {s} FROM {changed} k JOIN {{layer}} s
-  ON k.client = s.client AND k.snapshot = s.snapshot
-WHERE s.snapshot > {{folded}}
-UNION ALL
-SELECT {{small}} {s} FROM {{stored}} s LEFT ANTI JOIN {changed} k ON s.client = k.client
-"""
-# Of some clients, all rows are read once: the table is its own layer.
-_HOLDERS_OF_KEYS = """
-SELECT {x} FROM (
-  SELECT {s}, ROW_NUMBER() OVER (PARTITION BY s.client ORDER BY s.snapshot DESC) AS nth
-  FROM {{keys}} k JOIN {{stored}} s ON k.client = s.client
-) x WHERE x.nth = 1
-"""
+
+
+def _layer(source: Table, changed: str, **own: str) -> Layer:
+    """Return a layer: of a key that `source` has since, the newest of its rows and the stored one.
+
+    `own` are the parts of _OF_KEYS.
+    """
+    view = _ROWS.format(**own, keys=changed, changed=_OF_KEYS.format(**own, keys=changed).strip())
+    return Layer(view.strip(), _OF_KEYS.format(**own, keys="{keys}").strip(), source)
 
 
 def history_layer(history: Table, columns: Sequence[str]) -> Layer:
-    """Return the layer of a table of latest records with those columns.
-
-    Of a key that the history has since, it is the newest of its records and the stored one.
-    """
+    """Return the layer of a table of latest records with those columns."""
     is_open = f"h.kind = {text_literal(RecordKind.UPSERT)} AS is_open"
     own = {alias: ", ".join(f"{alias}.{name}" for name in columns) for alias in ("x", "b")}
-    own["h"] = ", ".join(is_open if name == "is_open" else f"h.{name}" for name in columns)
-    layer = _LAYER_OF_LATEST.format(rejected=text_literal(RecordKind.REJECTED))
-    own |= {"newest": newest_first("u"), "layer": layer}
-    changed = f"(SELECT DISTINCT h.key FROM {{layer}} h WHERE {layer})"  # noqa: S608 - constants
-    view = _LATEST_ROWS.format(
-        **own, keys=changed, changed=_LATEST_OF_KEYS.format(**own, keys=changed).strip()
-    )
-    return Layer(view.strip(), _LATEST_OF_KEYS.format(**own, keys="{keys}").strip(), history)
+    own["b"] += ", '' AS kind, CAST(NULL AS STRING) AS retry_topic"
+    own["b"] += ", CAST(NULL AS INT) AS retry_partition"
+    of_history = (is_open if name == "is_open" else f"h.{name}" for name in columns)
+    own["h"] = ", ".join((*of_history, "h.kind, h.retry_topic, h.retry_partition"))
+    which = f"h.snapshot > {{folded}} AND h.kind <> {text_literal(RecordKind.REJECTED)}"
+    changed = f"(SELECT DISTINCT h.key FROM {{layer}} h WHERE {which})"  # noqa: S608 - constants
+    return _layer(history, changed, **own, key="key", newest=newest_first("u"), which=which)
 
 
-def appended_layer(columns: Sequence[str]) -> Layer:
+def changes_layer(changes: Table) -> Layer:
     """Return the layer of the table of holders: of each client, the row of the newest snapshot."""
-    own = {alias: ", ".join(f"{alias}.{name}" for name in columns) for alias in ("s", "x")}
-    view = _HOLDERS.format(**own, changed=_CHANGED_HOLDERS)
-    return Layer(view.strip(), _HOLDERS_OF_KEYS.format(**own).strip())
+    columns = {a: ", ".join(f"{a}.{name}" for name in changes.names) for a in ("x", "b", "h")}
+    which, newest = "h.snapshot > {folded}", "u.snapshot DESC"
+    return _layer(changes, _CHANGED_HOLDERS, **columns, key="client", newest=newest, which=which)
 
 
 # The coordinates of a retry; null of an original, whose coordinates are partition and offset.
@@ -208,17 +196,14 @@ _HOLDER: Columns = (
     ("snapshot", "BIGINT"),
     ("shard", "INT"),
 )
-SHARE_HOLDERS = Table(
-    "share_holders",
-    _HOLDER,
-    "shard",
-    layer=appended_layer([name for name, _ in _HOLDER]),
-    comments={
-        "positions": "ids that count, numeric ids first; empty if there are none",
-        "snapshot": "that changed the list",
-        "shard": "partition in `share-holders`",
-    },
-)
+_HOLDER_COMMENTS = {
+    "positions": "ids that count, numeric ids first; empty if there are none",
+    "snapshot": "that changed the list",
+    "shard": "partition in `share-holders`",
+}
+SHARE_HOLDERS_CHANGES = Table("share_holders_changes", _HOLDER, comments=_HOLDER_COMMENTS)
+_CHANGES = changes_layer(SHARE_HOLDERS_CHANGES)
+SHARE_HOLDERS = Table("share_holders", _HOLDER, "shard", layer=_CHANGES, comments=_HOLDER_COMMENTS)
 
 REJECTED_RECORDS = Table(
     "rejected_records",
@@ -249,7 +234,9 @@ VIEW = (
     CLIENTS,
     EXCHANGES,
     SHARE_HOLDERS,
+    SHARE_HOLDERS_CHANGES,
     REJECTED_RECORDS,
 )
+LAYERED = tuple(table for table in VIEW if table.layer)
 # Those that have contacts of clients.
 OF_CONTACTS = tuple(table for table in VIEW if table.contacts)

@@ -1,10 +1,10 @@
 """One compaction: catch up with the input topics, commit one snapshot, publish the changes.
 
-First tables are folded whose layer has become large. Read: exactly the offsets after the last
-snapshot, retries too. Transform: each input, side by side: decode, append to its history, latest
-per key, what that changes; then the holders, by what changed of the positions; then the counts.
-Write: every table, then the row in `snapshots` that makes all of it visible, then the difference
-to `share-holders`, and rejected records to `dead-letters`.
+Read: exactly the offsets after the last snapshot, retries too. Transform: each input, side by side:
+decode, append to its history, latest per key, what that changes; then the holders, by what changed
+of the positions; then the counts. Write: every table, then the row in `snapshots` that makes all of
+it visible, then the difference to `share-holders`, and rejected records to `dead-letters`. At last
+the tables are folded.
 
 A reconciliation does the same, and closes what the inputs do not hold any more: tombstones were
 lost, or a topic was recreated.
@@ -39,7 +39,7 @@ from shardpost.holders.spark.input_update import (
     update_topic,
 )
 from shardpost.holders.spark.latest import close_superseded
-from shardpost.holders.spark.table_writer import TableWriter, fold_layers
+from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.holders.table_commits import restored_tables
 from shardpost.installation import Installation
 from shardpost.spark import driver, kafka_source
@@ -96,7 +96,6 @@ def _build(
     run: CompactionRun, state: TopicState, sources: Sequence[InputTopic]
 ) -> tuple[Snapshot, RunCounts]:
     unread = run.unread
-    fold_layers(run)  # first: a fold that is not committed has then no row that is not
     driver.plan_for(run.spark, unread.size)
     updates, retries = _update_topics(run, sources)
     read_at = datetime.now(UTC)  # not state.at: Kafka's compaction went on while topics were read

@@ -174,7 +174,8 @@ def _write_few(run: HoldersRun, changed: FewRows, exchanges: _Exchanges) -> Hold
             "snapshot": [run.number] * len(lists),
             "shard": [partition_of(client, run.shards) for client in lists],
         }
-        run.tables.append(t.SHARE_HOLDERS, pa.table(columns, arrow_schema(t.SHARE_HOLDERS)))
+        schema = arrow_schema(t.SHARE_HOLDERS_CHANGES)
+        run.tables.append(t.SHARE_HOLDERS_CHANGES, pa.table(columns, schema))
     counts = {client: len(ids) for client, ids in known.items()}
     holders = sum(bool(ids) - bool(counts.get(client)) for client, ids in lists.items())
     return holders, sum(len(ids) - counts.get(client, 0) for client, ids in lists.items())
@@ -247,7 +248,7 @@ def _write_held(run: HoldersRun, changed: DataFrame | None, *, few: bool) -> Hol
         "size(positions) - old_count",
     )
     rows_ = as_holder_rows(run.tables, updated, run.shards)
-    run.tables.append(table, rows_, coalesce=few)
+    run.tables.append(t.SHARE_HOLDERS_CHANGES, rows_, coalesce=few)
     return holders, held
 
 

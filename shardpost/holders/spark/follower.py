@@ -155,7 +155,7 @@ class Follower:
         is_asked = asked != CompactionRequest()
         before = snapshots.newest(tables) if is_asked else None
         try:
-            result = self._turn(self._installation, asked)
+            result = self._turn(self._installation, replace(asked, follow=self._follow))
         except Exception:
             if is_asked and snapshots.newest(tables) != before:
                 self._asked = CompactionRequest(take_over=asked.take_over)

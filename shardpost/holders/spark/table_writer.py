@@ -1,11 +1,10 @@
 """The tables under one commit point, as one run writes them.
 
-Each write is for exactly one version, and fails if another run has written that one. Layers that
-have become large are folded into the files of their tables.
+Each write is for exactly one version, and fails if another run has written that one. Tables with a
+layer are written by the first run alone: later ones are folded (holders/folding.py).
 """
 
 import itertools
-import logging
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -15,15 +14,11 @@ from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 
 from shardpost.delta import parquet_files, storage, table_log
-from shardpost.delta.query import rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
-from shardpost.delta.table import LayeredVersion, Table, Version, layered
-from shardpost.holders.model.view_tables import VIEW, FoldingRule
-from shardpost.logs import step
+from shardpost.delta.table import Table, Version, layered
+from shardpost.holders.model.view_tables import LAYERED, SHARE_HOLDERS, SHARE_HOLDERS_CHANGES
 from shardpost.spark import delta_files, driver
-
-LAYERED = tuple(table for table in VIEW if table.layer)
 
 
 class TableWriter:
@@ -85,8 +80,12 @@ class TableWriter:
         return delta_files.read(self.spark, self.where, self.located(table), self.at(table))
 
     def is_empty(self, table: Table) -> bool:
-        """Tell whether a table had no rows before this run, so that its files are written first."""
-        return self._folded[table.name] == self._before and not self._sizes(table)
+        """Tell whether this is the first run, and has no rows yet: it writes the table's files.
+
+        Other readers are not to read it before it has the properties of a fold.
+        """
+        versions = self.where, self.located(table), self.versions[table.name]
+        return not self._before and not storage.sizes(*versions)
 
     def append(
         self, table: Table, rows: DataFrame | pa.Table, *, coalesce: bool = True
@@ -94,13 +93,19 @@ class TableWriter:
         """Add rows that have the table's columns; return its new files.
 
         With `coalesce` they are as few as the cores, else as many as the partitions of a frame. In
-        the same version, small files of earlier runs are merged where there are many.
+        the same version, small files of earlier runs are merged where there are many; files of
+        changes that the table of holders has go.
         """
         written = self._write(table, rows, coalesce)
-        version = self.versions[table.name]
-        merged, old = parquet_files.merge_small(
-            self.where, self.located(table), version, self._new_folder(table)
-        )
+        there, version = self.located(table), self.versions[table.name]
+        merged, old = list[AddAction](), list[str]()
+        if table == SHARE_HOLDERS_CHANGES:
+            files = storage.row_files(storage.opened(self.where, there, version), "snapshot")
+            folded = self._folded[SHARE_HOLDERS.name]
+            old = [file.path for file in files if file.highest <= folded]
+        if not old:
+            folder = self._new_folder(table)
+            merged, old = parquet_files.merge_small(self.where, there, version, folder)
         self._commit(table, [*written.files, *merged], old)
         if written.files:
             self._note_change(table)
@@ -129,20 +134,6 @@ class TableWriter:
         self._folded[table.name] = self.number
         return written
 
-    def fold(self, table: Table, records: int) -> None:
-        """Write a table as this run sees it in place of its files.
-
-        `records` is how many its layer has: of not too many, that is done without Spark.
-        """
-        old, there = self._sizes(table), self.located(table)
-        if records <= parquet_files.MOST_RECORDS and sum(old.values()) <= parquet_files.MOST_BYTES:
-            at, folder = self.at(table), self._new_folder(table)
-            made = parquet_files.write_folded(self.where, there, at, folder)
-        else:
-            made = self._write(table, self.read(table), coalesce=False).files
-        self._commit(table, made, old)
-        self._folded[table.name] = self.number
-
     def rows_of(self, written: delta_files.Written) -> DataFrame:
         """Return the rows of new files."""
         names = (file.path for file in written.files)
@@ -154,9 +145,6 @@ class TableWriter:
         folded = self._folded[table.name]
         is_same = table.layer_source.name not in self._changed
         return self.number if is_same and folded == self._before else folded
-
-    def _sizes(self, table: Table) -> dict[str, int]:
-        return storage.sizes(self.where, self.located(table), self.versions[table.name])
 
     def _write(
         self, table: Table, rows: DataFrame | pa.Table, coalesce: bool
@@ -216,48 +204,3 @@ class HoldersRun:
         there, version = self.tables.located(table), self.tables.versions[table.name]
         rows = sum(storage.rows(self.tables.where, there, version).values())
         driver.plan_for(self.spark, rows)
-
-
-log = logging.getLogger(__name__)
-
-FOLDING = FoldingRule()
-
-
-def fold_layers(run: HoldersRun, own: Collection[str] | None = None) -> None:
-    """Fold the layers that are due, as this run sees them; with `own`, of tables named there."""
-    for table in LAYERED:
-        if own is not None and table.name not in own:
-            continue
-        version = run.tables.at(table)
-        if not isinstance(version, LayeredVersion):
-            continue
-        located, runs = run.tables.located(table), run.number - version.folded
-        # By statistics alone, at most and at least: of files that also have rows of before, all of
-        # them are counted.
-        tables, source = run.tables.where, located.layer_source
-        files = storage.files_after(tables, source, version.source, version.folded)
-        most = sum(files.values())
-        least = sum(storage.rows(tables, located, version.version).values())
-        least -= most if source == located else 0
-        if not FOLDING.is_due(records=most, rows=least, runs=runs):
-            continue
-        records, stored = _sizes(tables, located, version)
-        if FOLDING.is_due(records=records, rows=stored, runs=runs):
-            step(f"{table.name} fold")
-            said = (table.name, records, runs, stored)
-            log.info("%s: folding %d records of %d runs into %d rows", *said)
-            driver.plan_for(run.spark, records + stored)
-            run.tables.fold(table, records)
-
-
-def _sizes(tables: Tables, table: Table, version: LayeredVersion) -> tuple[int, int]:
-    """Return how many records the layer has, and how many rows the files."""
-    source = table.layer_source
-    records = _count(tables, source, version.source, f"snapshot > {version.folded}")
-    condition = f"snapshot <= {version.folded}" if source == table else "true"
-    return records, _count(tables, table, version.version, condition)
-
-
-def _count(tables: Tables, table: Table, version: int, condition: str) -> int:
-    sql = f"SELECT COUNT(*) AS n FROM {table.name} WHERE {condition}"  # noqa: S608 - ours
-    return int(rows(tables, sql, {table: version})[0]["n"])

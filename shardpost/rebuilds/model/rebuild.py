@@ -9,7 +9,13 @@ from typing import Annotated
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Int32, Json, Named, Table, columns_of
 from shardpost.errors import ShardpostError, UsageError, shown
-from shardpost.holders.model.view_tables import INPUTS, REJECTED_RECORDS, SHARE_HOLDERS, VIEW
+from shardpost.holders.model.view_tables import (
+    INPUTS,
+    REJECTED_RECORDS,
+    SHARE_HOLDERS,
+    SHARE_HOLDERS_CHANGES,
+    VIEW,
+)
 
 HISTORIES = tuple(tables.history.name for tables in INPUTS.values())
 NAMES = tuple(table.name for table in VIEW)
@@ -179,4 +185,6 @@ def with_dependents(names: Collection[str]) -> tuple[str, ...]:
         wanted |= {*HISTORIES} | {tables.latest.name for tables in INPUTS.values()}
     if {INPUTS["positions"].latest.name, INPUTS["exchanges"].latest.name} & wanted:
         wanted.add(SHARE_HOLDERS.name)
+    if {SHARE_HOLDERS.name, SHARE_HOLDERS_CHANGES.name} & wanted:
+        wanted |= {SHARE_HOLDERS.name, SHARE_HOLDERS_CHANGES.name}
     return tuple(name for name in NAMES if name in wanted)

@@ -7,6 +7,7 @@ New records are decoded by the code that runs. What they change follows from the
 import logging
 from collections.abc import Collection
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,16 +18,18 @@ from shardpost.delta.query import OpenedTables
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import LayeredVersion, Table, Version, layered, text_literal
+from shardpost.errors import ShardpostError
+from shardpost.holders import folding
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import compared
-from shardpost.holders.model.view_tables import VIEW
+from shardpost.holders.model.view_tables import LAYERED, VIEW
 from shardpost.holders.plausibility import require_inputs
 from shardpost.holders.spark.compaction_run import FewRows, inputs_of, totals
 from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import decoder_with
 from shardpost.holders.spark.input_update import rejected_of
-from shardpost.holders.spark.table_writer import LAYERED, HoldersRun, TableWriter, fold_layers
+from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
 from shardpost.holders.table_commits import restore_table
 from shardpost.installation import Installation
 from shardpost.logs import step
@@ -47,16 +50,18 @@ def standby_writer(
 
     What an interrupted run left of them is undone. The others are as `at` has them.
     """
+    if t.SHARE_HOLDERS.name in own and t.SHARE_HOLDERS_CHANGES.name not in own:
+        raise ShardpostError("this rebuild is of release 0.2.0: `shardpost rebuild drop` drops it")
     versions = {
         table.name: restore_table(where, table, last)
         if table.name in own
-        else at.tables[table.name]
+        else at.tables.get(table.name, 0)
         for table in VIEW
     }
     writer = TableWriter(spark, where, versions, last, number=at.number)
     for table in VIEW:
         if table.name not in own:
-            moved = at.tables[table.name] != last.tables.get(table.name)
+            moved = at.tables.get(table.name) != last.tables.get(table.name)
             folded = at.folded_up_to(table.name) if table in LAYERED else None
             writer.share(table, folded, moved=moved)
     return writer
@@ -91,9 +96,7 @@ def top_up(
         counts = update_holders(run, *_changed_positions(run, view))
         in_all = at.counts.rejected if rejected is None else counts.rejected + rejected
         counts = replace(counts, rejected=in_all)
-    step("top-up fold")
-    fold_layers(run, own)
-    return replace(
+    made = replace(
         at,
         tables=dict(tables.versions),
         folders=view.folders,
@@ -106,6 +109,9 @@ def top_up(
         inputs=at.inputs if rejected is None else view.inputs,
         decoder=at.decoder if rejected is None else decoder_with(view.decoder, view.inputs),
     )
+    step("top-up fold")
+    due = folding.large_layers(installation.tables, made, own)
+    return folding.fold(installation.tables, made, datetime.now(UTC), due, due)
 
 
 def _append_histories(
