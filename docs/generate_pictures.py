@@ -59,14 +59,11 @@ def shown(story: picture_story.Played) -> Iterator[Shown]:
     for section in SECTIONS:
         yield Shown(section.path or "overview", section.title, section.path)
     week, client = story.week, story.client
-    lag = {"group": picture_story.READER, "topic": "share-holders"}
     yield Shown("client", "A client", "holders/client?" + urlencode({"client": client}))
-    yield Shown("history", "Holders over time", "holders/history")
     yield Shown("week", "A week", "emails", f"emails/week?week={week}")
     yield Shown("mail", "A mail", "emails/mail?" + urlencode({"week": week, "client": client}))
     yield Shown("letter", "A letter", "letters/list?state=parked", "letters/letter")
     yield Shown("record", "A record", "records", "records/record")
-    yield Shown("lag", "Time to loss", "topics/lag?" + urlencode(lag))
 
 
 class CannotShowError(Exception):

@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -108,51 +107,19 @@ def last_looks(tables: Tables, until: datetime) -> dict[str, LastValues]:
     }
 
 
-MOST_POINTS = 300
-
-
-class Point(NamedTuple):
-    """The least and the largest value within a span of time, and its last look."""
-
-    at: datetime
-    least: float
-    largest: float
-
-
-def series(
-    tables: Tables,
-    names: Sequence[str],
-    since: datetime,
-    until: datetime,
-    labels: Mapping[str, str] | None = None,
-) -> dict[tuple[str, str], list[Point]]:
-    """Return {(name, labels as JSON): points} of metrics between two times, oldest first.
-
-    A point for each look; where there were more than MOST_POINTS, for each of up to so many equal
-    spans of time. Of all labels, or of these.
-    """
+def values_over(
+    tables: Tables, name: str, since: datetime, until: datetime
+) -> list[tuple[datetime, float]]:
+    """Return the values of a metric at each look between two times, oldest first."""
     if not exists(tables, MEASUREMENTS):
-        return {}
-    listed = ", ".join(map(text_literal, names))
-    where = (
-        f"run >= {int(since.timestamp())} AND run <= {_latest_run(until)} AND name IN ({listed})"
-    )
-    if labels is not None:
-        where += f" AND labels = {text_literal(json.dumps(labels))}"
-    opened = OpenedTables(tables, {MEASUREMENTS: None})
-    [looks] = opened.rows(f"SELECT count(DISTINCT run) AS n FROM measurements WHERE {where}")  # noqa: S608
-    is_thinned = looks["n"] > MOST_POINTS
-    span = max(1, int((until - since).total_seconds()) // MOST_POINTS) if is_thinned else 1
+        return []
+    first, last = int(since.timestamp()), _latest_run(until)
     sql = (
-        "SELECT name, labels, max(run) AS last, min(value) AS least, max(value) AS largest"  # noqa: S608
-        f" FROM measurements WHERE {where}"
-        f" GROUP BY name, labels, run / {span} ORDER BY name, labels, last"
+        f"SELECT run, value FROM measurements WHERE name = {text_literal(name)}"  # noqa: S608
+        f" AND run BETWEEN {first} AND {last} ORDER BY run"
     )
-    found: dict[tuple[str, str], list[Point]] = {}
-    for row in opened.rows(sql):
-        point = Point(datetime.fromtimestamp(row["last"], UTC), row["least"], row["largest"])
-        found.setdefault((row["name"], row["labels"]), []).append(point)
-    return found
+    found = rows(tables, sql, {MEASUREMENTS: None})
+    return [(datetime.fromtimestamp(row["run"], UTC), row["value"]) for row in found]
 
 
 def _drop_old(tables: Tables, table: RowTable, now: datetime) -> None:

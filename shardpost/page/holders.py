@@ -27,7 +27,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.page.access import EMAILS, POSITIONS, sees
 from shardpost.page.emails import CLOSED, NOT_MAILED, weeks_of_client
 from shardpost.page.record_outcomes import letter_link, record_link, states_of_letters
-from shardpost.page.rendering import PERIODS, ROWS_OF_A_PAGE, Link, Listing, page_of
+from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
 from shardpost.page.request import (
     CurrentRequest,
     Instant,
@@ -37,7 +37,6 @@ from shardpost.page.request import (
     Required,
     Text,
 )
-from shardpost.page.topics import Days, Measured, over_time
 from shardpost.page.value_layout import indented
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import json_text
@@ -134,16 +133,6 @@ def _contacts(
 def _at_snapshot(visit: PageRequest, path: str, **query: object) -> str:
     """Return the address of a page of ours, at the snapshot that this page is asked for."""
     return visit.url(path, **query, snapshot=visit.request.query_params.get("snapshot"))
-
-
-OVER_TIME: Measured = {"holders": ("Holders", 1, False), "positions": ("Open positions", 1, False)}
-
-
-@router.get("/history")
-def history(visit: CurrentRequest, days: Days = PERIODS[1]) -> Response:
-    """Show how many held at each look of the watch."""
-    numbers = over_time(visit, OVER_TIME, days, {})
-    return visit.answer("holders_history.html", numbers.records, numbers, days=days)
 
 
 @router.get("/client")

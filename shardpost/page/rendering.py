@@ -137,7 +137,6 @@ def page_of(
 
 
 # Days that are offered.
-PERIODS = (1, 7, 30, 90)
 
 
 @cache
@@ -151,7 +150,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     found.globals |= {"Link": Link, "longest": LONGEST_CELL, "hidden": access.CLIENTS_HIDDEN}
-    found.globals |= {"rows_of_a_page": ROWS_OF_A_PAGE, "periods": PERIODS}
+    found.globals |= {"rows_of_a_page": ROWS_OF_A_PAGE}
     found.filters |= {
         "duration": duration_text,
         "counted": counted,

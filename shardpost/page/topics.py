@@ -1,10 +1,9 @@
 """The topics: what the audit finds, how far readers are behind, and when they lose data."""
 
-from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Form, Query
+from fastapi import APIRouter, Form
 from fastapi.responses import Response
 
 from shardpost.delta.query import table_errors
@@ -12,7 +11,7 @@ from shardpost.errors import ShardpostError
 from shardpost.page import access
 from shardpost.page.access import KAFKA, acts, sees
 from shardpost.page.record_outcomes import own_topics, topic_link
-from shardpost.page.rendering import PERIODS, Link, Listing, page_of
+from shardpost.page.rendering import Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
 from shardpost.wording import duration_text
 
@@ -90,24 +89,11 @@ def time_to_loss(seconds: float | None) -> str:
     return duration_text(seconds) if seconds else "now"
 
 
-# {metric: what it is called, of which unit it is a part, and whether its least value is the worst}
-Measured = Mapping[str, tuple[str, int, bool]]
-CHARTS: Measured = {
-    "least_time_to_loss_seconds": ("Time to loss, hours", 3600, True),
-    "records_behind": ("Records behind", 1, False),
-    "behind_seconds": ("Time behind, hours", 3600, False),
-}
-Days = Annotated[int, Query(ge=1, le=366)]
-
-
 @router.get("/lag")
-def lag(visit: CurrentRequest, group: str, topic: str, days: Days = PERIODS[1]) -> Response:
-    """Show how far a group is behind in a topic, and how that was over time."""
-    numbers = over_time(visit, CHARTS, days, {"group": group, "topic": topic})
+def lag(visit: CurrentRequest, group: str, topic: str) -> Response:
+    """Show how far a group is behind in a topic."""
     last = _last(visit, group, topic)
-    return visit.answer(
-        "lag.html", numbers.records, numbers, group=group, topic=topic, last=last, days=days
-    )
+    return visit.answer("lag.html", last, group=group, topic=topic, last=last)
 
 
 @router.post("/look", dependencies=acts(KAFKA))
@@ -135,27 +121,3 @@ def _looked(visit: PageRequest) -> Any:
 
     with table_errors():
         return last_looks(visit.installation.tables, visit.now).get(LAG)
-
-
-def over_time(
-    visit: PageRequest, metrics: Measured, days: int, labels: Mapping[str, str]
-) -> Listing:
-    """Return the values of metrics that were kept of the last days, the newest first."""
-    from shardpost.alerts.history import series
-
-    with table_errors():
-        since = visit.now - timedelta(days)
-        kept = series(visit.installation.tables, [*metrics], since, visit.now, labels)
-    found: dict[datetime, dict[str, int | float]] = {}
-    for (name, _), points in kept.items():
-        _, unit, is_least = metrics[name]
-        for one in points:
-            value = (one.least if is_least else one.largest) / unit
-            found.setdefault(one.at, {})[name] = _rounded(value)
-    rows = [(at, *map(found[at].get, metrics)) for at in sorted(found, reverse=True)]
-    titles = (title for title, *_ in metrics.values())
-    return Listing(("when", *titles), rows, "Nothing was measured in this period.")
-
-
-def _rounded(value: float) -> int | float:
-    return int(value) if value >= 1000 or value.is_integer() else round(value, 4)

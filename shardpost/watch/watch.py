@@ -114,8 +114,7 @@ def watch_once(installation: Installation, now: datetime, sources: Sources = SOU
         free = [one.value for one in found.measures if one.name == "disk_free_bytes"]
         if free:
             since = now - RATE_OVER
-            kept = history.series(installation.tables, ["disk_free_bytes"], since, now)
-            before = [(one.at, one.least) for points in kept.values() for one in points]
+            before = history.values_over(installation.tables, "disk_free_bytes", since, now)
             if condition := disk_full(before, now, free[0]):
                 found.conditions.append(replace(condition, source="sizes"))
         step("look")

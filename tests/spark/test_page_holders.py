@@ -7,13 +7,10 @@ from typing import Any
 import pytest
 
 from shardpost import tables
-from shardpost.alerts import history
 from shardpost.kafka.partitioning import partition_of
 from shardpost.page.rendering import ROWS_OF_A_PAGE
 from shardpost.settings import Settings
-from shardpost.watch.sources import collect_snapshot
 from tests.support.compacting import run
-from tests.support.installed import installed
 from tests.support.page_client import PageClient, page_client
 from tests.support.reference import Raw, closed, position, produce
 
@@ -148,17 +145,6 @@ def test_a_position_has_its_holder_the_reason_and_all_its_records(page: PageClie
     assert "holders/client?client=client1" in shown
 
 
-def test_the_counts_over_time_are_those_that_the_watch_has_measured(
-    page: PageClient, story: Settings
-) -> None:
-    counts, now = tables.snapshot(settings=story).counts, datetime.now(UTC)
-    found = collect_snapshot(installed(story), now)
-    history.add_measures(installed(story).tables, found.measures, now)
-    [shown] = page.json("holders/history")
-    assert (shown["Holders"], shown["Open positions"]) == (counts.holders, counts.positions)
-    assert 'data-columns="Holders|Open positions"' in page.get("holders/history")
-
-
 def test_hostile_names_are_text(page: PageClient) -> None:
     for found in (
         page.response("holders", search=HOSTILE).text,
@@ -190,4 +176,3 @@ def test_before_the_first_snapshot_it_says_what_to_do(
 ) -> None:
     with page_client(settings, monkeypatch) as page:
         assert "run <code>shardpost compact</code>" in page.get("holders", 503)
-        assert "Nothing was measured in this period." in page.get("holders/history")

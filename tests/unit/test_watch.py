@@ -14,7 +14,7 @@ from shardpost.alerts.model.alert import ALERTS, EVENT, REPORTED, Condition, Fir
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
 from shardpost.decisions import Kind
 from shardpost.delta import storage
-from shardpost.delta.storage import FORM, Tables, path_of
+from shardpost.delta.storage import FORM, path_of
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.settings import Settings
@@ -355,17 +355,6 @@ def test_killed_at_any_step_everything_is_told_by_the_next_run(
     assert titles(settings, world, T0 + 2 * QUARTER) == []
 
 
-def past_values(
-    tables: Tables,
-    name: str,
-    since: datetime,
-    until: datetime,
-    labels: dict[str, str] | None = None,
-) -> list[tuple[datetime, float]]:
-    kept = history.series(tables, [name], since, until, labels or {})
-    return [(one.at, one.largest) for points in kept.values() for one in points]
-
-
 def test_the_history_has_what_was_measured_and_forgets_what_is_old(
     settings: Settings, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -377,31 +366,14 @@ def test_the_history_has_what_was_measured_and_forgets_what_is_old(
             T0 + number * 3 * HOUR,
         )
     end = T0 + 8 * 6 * 3 * HOUR
-    found = past_values(
+    found = history.values_over(
         installed(settings).tables, "snapshot_age_seconds", end - timedelta(days=2), end
     )
     assert [value for _, value in found] == list(range(8 * 4, 8 * 6))
     assert found[0][0] == T0 + timedelta(days=4)
-    every = past_values(installed(settings).tables, "snapshot_age_seconds", T0, end)
+    every = history.values_over(installed(settings).tables, "snapshot_age_seconds", T0, end)
     assert 8 * 2 <= len(every) <= 8 * 3
     assert len(storage.opened(installed(settings).tables, MEASUREMENTS).file_uris()) < 20
-
-
-def test_values_are_found_by_their_labels(settings: Settings) -> None:
-    measures = [
-        Measure("letters", 3, {"state": "parked"}),
-        Measure("letters", 5, {"state": "it's"}),
-    ]
-    history.add_measures(installed(settings).tables, measures, T0)
-    assert past_values(installed(settings).tables, "letters", T0, T0, {"state": "it's"}) == [
-        (T0, 5)
-    ]
-    assert (
-        past_values(
-            installed(settings).tables, "letters", T0 + QUARTER, T0 + HOUR, {"state": "parked"}
-        )
-        == []
-    )
 
 
 def test_the_last_values_are_of_the_last_look_that_measured_their_source(
@@ -444,7 +416,7 @@ def test_a_look_by_a_clock_that_is_a_year_ahead_drops_nothing_and_is_not_the_las
     look(99, T0 + timedelta(days=366))
     now = T0 + 6 * HOUR
     look(5, now)
-    found = past_values(installed(settings).tables, "snapshot_age_seconds", T0, now)
+    found = history.values_over(installed(settings).tables, "snapshot_age_seconds", T0, now)
     assert [value for _, value in found] == [0, 1, 2, 3, 4, 5]
     last = history.last_looks(installed(settings).tables, now)["snapshot"]
     assert (last.at, last.one("snapshot_age_seconds")) == (now, 5)
@@ -469,39 +441,11 @@ def test_each_source_has_its_own_last_look(settings: Settings) -> None:
 
 def test_values_over_time_are_those_of_each_look_at_its_time(settings: Settings) -> None:
     for number in range(12):
-        kept = [
-            Measure("letters", number % 10, {"state": "parked"}),
-            Measure("letters", 10 - number % 10, {"state": "it's"}),
-        ]
+        kept = [Measure("disk_free_bytes", number % 10), Measure("snapshot_age_seconds", 3)]
         history.add_measures(installed(settings).tables, kept, T0 + number * QUARTER)
-    until = T0 + 3 * HOUR
-    since = until - history.MOST_POINTS * HOUR
-    found = history.series(installed(settings).tables, ["letters"], since, until)
-    assert len(found) == 2
-    parked = found["letters", '{"state": "parked"}']
-    looks = [(T0 + n * QUARTER, n % 10) for n in range(12)]
-    assert parked == [(at, value, value) for at, value in looks]
-    [others] = history.series(
-        installed(settings).tables, ["letters"], since, until, {"state": "it's"}
-    ).values()
-    assert [(one.at, one.least) for one in others] == [(at, 10 - value) for at, value in looks]
-
-
-def test_values_over_a_long_time_are_the_least_and_the_largest_of_its_spans(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(history, "MOST_POINTS", 3)
-    for number, value in enumerate((5, 9, 2, 4, 7, 7, 7, 1)):
-        history.add_measures(
-            installed(settings).tables,
-            [Measure("letters", value, {"state": "parked"})],
-            T0 + number * QUARTER,
-        )
-    [points] = history.series(installed(settings).tables, ["letters"], T0, T0 + 3 * HOUR).values()
-    assert points == [
-        history.Point(T0 + 3 * QUARTER, least=2, largest=9),
-        history.Point(T0 + 7 * QUARTER, least=1, largest=7),
-    ]
+    until = T0 + 2 * HOUR
+    found = history.values_over(installed(settings).tables, "disk_free_bytes", T0 + QUARTER, until)
+    assert found == [(T0 + n * QUARTER, n % 10) for n in range(1, 9)]
 
 
 def test_what_is_not_kept_is_in_no_history(settings: Settings) -> None:
@@ -509,7 +453,7 @@ def test_what_is_not_kept_is_in_no_history(settings: Settings) -> None:
     history.add_measures(
         installed(settings).tables, [Measure("time_to_loss_seconds", 7, place)], T0
     )
-    assert past_values(installed(settings).tables, "time_to_loss_seconds", T0, T0, place) == []
+    assert history.values_over(installed(settings).tables, "time_to_loss_seconds", T0, T0) == []
 
 
 def test_metrics_are_open_metrics() -> None:
