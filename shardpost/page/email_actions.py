@@ -16,7 +16,6 @@ from shardpost.weekly_email import week_decisions
 from shardpost.weekly_email.email_job import EmailRequest, Mode
 from shardpost.weekly_email.limits import totals
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.own_templates import bounded_templates_of
 from shardpost.weekly_email.prepared_week import preview_week
 from shardpost.weekly_email.week_decisions import Outcome, Resolution
 from shardpost.weekly_email.week_state import WeekState
@@ -88,7 +87,7 @@ def plan(visit: CurrentRequest, order: Annotated[SendOrder, Query()]) -> Respons
     refused = None
     try:
         state = WeekState(installation, request.week)
-        preview_week(installation, request, state, bounded_templates_of)
+        preview_week(installation, request, state)
     except ShardpostError as error:
         refused = str(error)
     document = week_document(found, visit.memory.ledger.by_shard(found))

@@ -18,7 +18,6 @@ from shardpost.page.request import CurrentRequest, PageRequest, Reason, Required
 from shardpost.weekly_email.delivery_status import WeekStatus
 from shardpost.weekly_email.model.ledger import erased_id
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.own_templates import bounded_rendered
 from shardpost.weekly_email.week_status import find_week, rows_of, why_of
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ MAIL_POLICY = "; ".join(
         "sandbox",
     )
 )
-Subject = Annotated[str, Form(min_length=1, max_length=500)]
 
 
 @router.get("")
@@ -67,31 +65,6 @@ def mail(visit: CurrentRequest, week: Required, client: Required) -> Response:
         state=rows[-1]["state"] if rows else None,
         shown=shown,
         why_none=why_none,
-        templates=visit.installation.settings.mail_templates,
-    )
-
-
-@router.post("/subject", dependencies=acts(EMAILS))
-def try_subject(
-    visit: CurrentRequest,
-    week: Annotated[str, Form()],
-    client: Annotated[str, Form()],
-    subject: Subject,
-    as_html: Annotated[bool, Form()] = False,
-) -> Response:
-    """Show the mail as it would be with another subject, a template, which is kept nowhere."""
-    found, name = find_week(visit.installation, IsoWeek.parse(week), visit.now), unpacked(client)
-    shown, why_none = _shown(visit, found, name, (), subject)
-    if as_html:
-        return _framed(shown, why_none)
-    return visit.answer(
-        "emails_subject.html",
-        week=week,
-        client=name,
-        shown=shown,
-        why_none=why_none,
-        subject=subject,
-        templates=visit.installation.settings.mail_templates,
     )
 
 
@@ -99,10 +72,7 @@ def try_subject(
 def html(visit: CurrentRequest, week: Required, client: Required) -> Response:
     """Return the HTML of the mail alone, for a frame that runs and loads nothing."""
     found = find_week(visit.installation, IsoWeek.parse(week), visit.now)
-    return _framed(*_shown(visit, found, client, rows_of(found, client)))
-
-
-def _framed(shown: "MailPreview | None", why_none: str | None) -> Response:
+    shown, why_none = _shown(visit, found, client, rows_of(found, client))
     headers = {**HEADERS, "Content-Security-Policy": MAIL_POLICY}
     if shown is None:
         return PlainTextResponse(why_none, headers=headers)
@@ -110,21 +80,13 @@ def _framed(shown: "MailPreview | None", why_none: str | None) -> Response:
 
 
 def _shown(
-    visit: PageRequest,
-    found: WeekStatus,
-    client: str,
-    rows: Sequence[Mapping[str, Any]],
-    subject: str | None = None,
+    visit: PageRequest, found: WeekStatus, client: str, rows: Sequence[Mapping[str, Any]]
 ) -> tuple["MailPreview | None", str | None]:
-    """Return the mail, as it was sent if it was; or None, and why there is none.
-
-    With a subject that is tried it is as a run of now would write it.
-    """
+    """Return the mail, as it was sent if it was; or None, and why there is none."""
     from shardpost.weekly_email.mail_preview import preview
 
-    of = (visit.installation, client, found.week, rows)
     try:
-        return preview(*of, now=visit.now, subject=subject, render=bounded_rendered), None
+        return preview(visit.installation, client, found.week, rows, now=visit.now), None
     except ShardpostError as error:
         return None, str(error)
 
@@ -142,7 +104,7 @@ def test(
 
     name, found = unpacked(client), find_week(visit.installation, IsoWeek.parse(week), visit.now)
     of = (visit.installation, name, found.week, rows_of(found, name))
-    shown = preview(*of, now=visit.now, render=bounded_rendered)
+    shown = preview(*of, now=visit.now)
     sent = send_test(visit.installation, shown, to, visit.now)
     topic, about = visit.installation.kafka.topic("weekly-emails"), f"{week}/{name}"
     said = f"sent as a test to {sent['to']}: {why}"

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shardpost.delta import snapshots
@@ -23,13 +22,12 @@ from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.email_context import EmailContext, Sender
 from shardpost.weekly_email.model.ledger import HANDED_OVER, DeliveryState, Written
-from shardpost.weekly_email.model.mail_rendering import Rendered, rendered
-from shardpost.weekly_email.model.message import Draft, Rendering, draft
+from shardpost.weekly_email.model.message import Draft, draft
 from shardpost.weekly_email.model.recipient import Member, Recipient, recipient_of
 from shardpost.weekly_email.model.retry import Accepted, NoReply
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import MailLook
-from shardpost.weekly_email.own_templates import TemplateSettings, read, with_subject
+from shardpost.weekly_email.own_templates import TemplateSettings, templates_of
 from shardpost.weekly_email.smtp import SmtpSession
 from shardpost.weekly_email.smtp_server import Phase, SenderSettings, SmtpServer
 
@@ -80,21 +78,17 @@ def preview(
     rows: Sequence[Mapping[str, Any]] = (),
     *,
     now: datetime,
-    subject: str | None = None,
-    render: Callable[..., Rendered] = rendered,
 ) -> MailPreview:
     """Return a client's mail of a week as it was sent or would be, given its ledger rows.
 
-    `subject` is a template to try in place of the subject's, in a mail not yet sent; `render`
-    renders, perhaps within limits. Raises ShardpostError for a client that gets no mail (not in the
-    audience, or without holdings) and for a sent mail whose content is unknown, UsageError for a
-    wrong template. A client that is not subscribed, or has no usable address, gets its mail with a
-    remark.
+    Raises ShardpostError for a client that gets no mail (not in the audience, or without holdings)
+    and for a sent mail whose content is unknown, UsageError for a wrong template. A client that is
+    not subscribed, or has no usable address, gets its mail with a remark.
     """
     state = rows[-1]["state"] if rows else None
     settings, tables = installation.values(SenderSettings), installation.tables
-    sources = _Sources(tables, client, week, now, settings.shown(), render)
-    if subject is None and state in HANDED_OVER:
+    sources = _Sources(tables, client, week, now, settings.shown())
+    if state in HANDED_OVER:
         try:
             looks = own_templates.looks_of_shard(tables, week, rows[-1]["shard"])
             return _as_sent(sources, rows[-1], looks, settings.unsubscribe_secret)
@@ -109,12 +103,9 @@ def preview(
     if not isinstance(to, Recipient):
         remark = f"no run sends it: {to.reason}"
         to = replace(found, member=member).recipient()
-    templates = read(installation.values(TemplateSettings))
-    if subject is not None:
-        templates = with_subject(templates, subject)
+    templates = templates_of(installation.values(TemplateSettings))
     found = replace(found, context=replace(found.context, templates=templates))
-    made = replace(found, render=partial(render, is_tried=True)).draft(to, now)
-    return replace(found.preview(made), remark=remark)
+    return replace(found.preview(found.draft(to, now)), remark=remark)
 
 
 def _as_sent(
@@ -176,7 +167,6 @@ class _Source:
     positions: list[dict[str, str | None]]
     context: EmailContext
     is_frozen: bool
-    render: Rendering
 
     def recipient(self) -> Recipient:
         """Return the client as the recipient, even with an unusable address."""
@@ -186,7 +176,7 @@ class _Source:
         return Recipient(member.client, member.name or "", address, member.language)
 
     def draft(self, to: Recipient, now: datetime, *, is_test: bool = False) -> Draft:
-        return draft(self.context, to, self.positions, now, is_test=is_test, render=self.render)
+        return draft(self.context, to, self.positions, now, is_test=is_test)
 
     def preview(self, made: Draft) -> MailPreview:
         context = self.context
@@ -212,7 +202,6 @@ class _Sources:
     week: IsoWeek
     now: datetime
     sender: Sender
-    render: Rendering
 
     def of_now(self) -> _Source:
         if frozen := FrozenWeeks(self.tables).find(self.week):
@@ -277,7 +266,7 @@ class _Sources:
         is_frozen = isinstance(of, FrozenWeek)
         snapshot = of.snapshot if isinstance(of, FrozenWeek) else of.number
         context = EmailContext(self.week, as_of, of.country, self.sender, snapshot=snapshot)
-        return _Source(member, positions, context, is_frozen, self.render)
+        return _Source(member, positions, context, is_frozen)
 
     def _kept(self, number: int) -> Snapshot:
         """Return the first kept snapshot from that one on, which may have the same contents."""

@@ -3,36 +3,24 @@
 They are shipped with the work, so that all mails of a run use the same templates even if the folder
 changes. The table `mail_looks` keeps them (through deltalake), so that mails can be shown as they
 were sent.
-
-A template can use any amount of time and memory, and Airflow's API server has other work: so the
-page renders templates in a child process (this file) with limits on time, memory and output.
 """
 
-import json
-import pickle
-import resource
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from threading import BoundedSemaphore
 
 from shardpost.delta import table_log
 from shardpost.delta.query import select
 from shardpost.delta.storage import Tables
-from shardpost.errors import ShardpostError, UsageError, one_line
+from shardpost.errors import ShardpostError, UsageError
 from shardpost.settings.forms import read_text
 from shardpost.weekly_email.model import mail_rendering
 from shardpost.weekly_email.model.email_context import EmailContext
-from shardpost.weekly_email.model.mail_rendering import Rendered, TemplateError
 from shardpost.weekly_email.model.mail_templates import (
     KINDS,
     SHIPPED,
-    SUBJECT,
     MailTemplates,
-    Values,
     canonical,
     known_language,
     language_of,
@@ -59,13 +47,6 @@ def templates_of(settings: TemplateSettings) -> MailTemplates:
 
     Raises UsageError for a missing folder, and for a template that fails, with file and line.
     """
-    templates = read(settings)
-    mail_rendering.check(templates)
-    return templates
-
-
-def read(settings: TemplateSettings) -> MailTemplates:
-    """Return the same without trying them."""
     language, folder = settings.mail_language, settings.mail_templates
     if language and (language := known_language(language)) is None:
         raise UsageError(
@@ -73,18 +54,9 @@ def read(settings: TemplateSettings) -> MailTemplates:
             " that Babel knows, such as de or pt-BR"
         )
     files = tuple(_read(folder)) if folder else ()
-    return MailTemplates(files, str(folder or ""), language)
-
-
-def with_subject(templates: MailTemplates, subject: str) -> MailTemplates:
-    """Return the templates with another, untried subject for all languages."""
-    stem = SUBJECT.partition(".")[0]
-    others = [
-        (name, text)
-        for name, text in templates.files
-        if name.partition(".")[0] != stem or not name.endswith(".txt")
-    ]
-    return replace(templates, files=(*others, (SUBJECT, subject)), folder="tried")
+    templates = MailTemplates(files, str(folder or ""), language)
+    mail_rendering.check(templates)
+    return templates
 
 
 def write_shipped(folder: Path) -> list[Path]:
@@ -166,72 +138,3 @@ def looks_of_shard(tables: Tables, week: IsoWeek, shard: int) -> list[MailLook]:
 def _looks(tables: Tables, week: IsoWeek) -> list[MailLook]:
     """Return the rows of a week, oldest first."""
     return select(tables, MAIL_LOOKS, MailLook, f"WHERE week = '{week}' ORDER BY at")
-
-
-# Seconds of processor time, and of wall-clock time on a busy machine.
-CPU_SECONDS = 5
-MOST_SECONDS = 60.0
-MOST_MEMORY = 256 << 20
-# For the text and the HTML each; a mail of 10,000 positions has 1 MB.
-MOST_CHARACTERS = 4 << 20
-AT_ONCE = BoundedSemaphore(2)
-WAIT_SECONDS = 10.0
-
-
-def bounded_rendered(
-    templates: MailTemplates, language: str | None, values: Values, *, is_tried: bool = False
-) -> Rendered:
-    """Return the parts of one mail like `mail_rendering.rendered`; TemplateError beyond limits."""
-    return Rendered(**_asked(templates, language, values, is_tried=is_tried))
-
-
-def bounded_templates_of(settings: TemplateSettings) -> MailTemplates:
-    """Return the templates of the settings, tried as in `templates_of`, within limits."""
-    templates = read(settings)
-    _asked(templates, None, None, is_tried=True)
-    return templates
-
-
-def _asked(*given: object, is_tried: bool) -> dict[str, str]:
-    command, asked = [sys.executable, "-P", "-m", __name__], pickle.dumps((given, is_tried))
-    if not AT_ONCE.acquire(timeout=WAIT_SECONDS):
-        raise ShardpostError("other mails are being rendered: try again in a minute")
-    try:
-        done = subprocess.run(
-            command, input=asked, capture_output=True, timeout=MOST_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise ShardpostError(f"the mail was not rendered within {MOST_SECONDS:g} s") from None
-    finally:
-        AT_ONCE.release()
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise TemplateError(
-            f"the mail was not rendered within {CPU_SECONDS} s of processor time and"
-            f" {MOST_MEMORY >> 20} MB: {one_line(said) or f'exit code {done.returncode}'}"
-        )
-    answer: dict[str, str] = json.loads(done.stdout)
-    if "error" in answer:
-        raise TemplateError(answer["error"])
-    return answer
-
-
-def _answer() -> dict[str, str]:
-    """Return, in the child, what the parent asked for; nothing if it only tries templates."""
-    (templates, language, values), is_tried = pickle.load(sys.stdin.buffer)  # noqa: S301 - written here
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
-    try:
-        if values is None:
-            mail_rendering.check(templates)
-            return {}
-        found = mail_rendering.rendered(templates, language, values, is_tried=is_tried)
-    except ShardpostError as error:
-        return {"error": str(error)}
-    if (size := len(found.text) + len(found.html)) > MOST_CHARACTERS:
-        return {"error": f"expected at most {MOST_CHARACTERS:,} characters, found {size:,}"}
-    return asdict(found)
-
-
-if __name__ == "__main__":
-    print(json.dumps(_answer()))  # noqa: T201

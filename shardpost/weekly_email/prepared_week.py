@@ -5,7 +5,6 @@ only checks: a hint before Java starts. `prepare_week` starts a run, and checks 
 of freezes.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -92,10 +91,7 @@ class PreparedWeek:
 
 
 def preview_week(
-    installation: Installation,
-    request: EmailRequest,
-    state: WeekState,
-    templates_of: Callable[[TemplateSettings], MailTemplates] = templates_of,
+    installation: Installation, request: EmailRequest, state: WeekState
 ) -> PreparedWeek:
     """Return the week of a request, with its audience if frozen; write nothing.
 

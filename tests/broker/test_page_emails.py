@@ -265,38 +265,6 @@ def test_a_clients_mail_is_shown_as_it_was_sent_in_a_frame_of_its_own(
     assert "cannot be shown" in nobody
 
 
-def test_another_subject_is_tried_and_kept_nowhere(
-    ready: Settings, week: IsoWeek, page: PageClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    of: dict[str, Any] = {"week": week, "client": "c0"}
-    on, action = f"emails/mail?week={week}&client=c0", "emails/mail/subject"
-    shown = page.send(on, action, subject="{{ count }} in {{ week }}")
-    assert f"Subject: 1 in {week}\n" in shown
-    assert "The mail as it would be with that subject" in shown
-    [form] = re.findall(r'<form [^>]*target="tried">(.*?)</form>', shown, re.DOTALL)
-    framed = page.post(action, dict(re.findall(r'name="(\w+)" value="(.*?)">', form)))
-    assert f"<title>1 in {week}" in framed.text
-    assert framed.headers["Content-Security-Policy"].endswith("sandbox")
-    wrong = page.send(on, action, subject="{{ no_such }}")
-    assert "cannot be shown" in wrong
-    assert 'value="{{ no_such }}"' in wrong  # to be corrected
-    assert "Send it as a test" not in shown + wrong
-    assert "name it in <code>SHARDPOST_MAIL_TEMPLATES</code>" in page.get("emails")
-    with page_client(ready, monkeypatch, "eve", "viewer") as viewer:
-        assert "Try another subject" not in viewer.get("emails/mail", **of)
-
-
-def test_no_link_and_no_form_of_another_site_has_a_template_rendered(
-    week: IsoWeek, page: PageClient
-) -> None:
-    for path in ("emails/mail", "emails/mail/html"):
-        refused = page.get(path, 400, week=week, client="c0", subject="{{ count }} in W")
-        assert "subject: expected one of client, format, said, week, found this" in refused
-    page.get("emails/mail/subject", 405, week=week, client="c0", subject="{{ count }} in W")
-    given = {"week": str(week), "client": '"c0"', "subject": "{{ count }} in W"}
-    assert page.post("emails/mail/subject", given).status_code == 403
-
-
 def test_a_mail_is_sent_as_a_test_to_another_address_and_that_is_recorded(
     ready: Settings, week: IsoWeek, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -207,12 +207,8 @@ def face_of(templates: MailTemplates, language: str | None) -> Face:
     return Face(templates, language)
 
 
-def rendered(
-    templates: MailTemplates, language: str | None, values: Values, *, is_tried: bool = False
-) -> Rendered:
-    """Return the parts of one mail; `is_tried`: the templates were not checked by a run."""
-    if is_tried:
-        check(templates)
+def rendered(templates: MailTemplates, language: str | None, values: Values) -> Rendered:
+    """Return the parts of one mail."""
     return face_of(templates, language).render(values)
 
 

@@ -26,19 +26,17 @@ from shardpost.weekly_email.model.email_context import (
     encoded,
     mailboxes,
 )
-from shardpost.weekly_email.model.mail_rendering import Rendered, rendered
+from shardpost.weekly_email.model.mail_rendering import rendered
 from shardpost.weekly_email.model.mail_templates import (
     ENGLISH,
     MOST_ROWS,
     HeldRow,
-    MailTemplates,
     StockRow,
     Values,
     number_text,
 )
 from shardpost.weekly_email.model.recipient import Recipient
 
-Rendering = Callable[[MailTemplates, str | None, Values], Rendered]
 Positions = Sequence[Mapping[str, str | None]]
 LONGEST_LINE = 998  # bytes without CRLF (RFC 5322, 2.1.1)
 
@@ -116,7 +114,6 @@ def draft(
     date: datetime,
     *,
     is_test: bool = False,
-    render: Rendering = rendered,
 ) -> Draft:
     """Return one e-mail before encoding, from the templates of its language.
 
@@ -137,7 +134,7 @@ def draft(
     if is_test:
         site = urlsplit(context.sender.unsubscribe_url)
         values["unsubscribe"] = f"{site.scheme}://{site.netloc}/"
-    found = render(context.templates, language, values)
+    found = rendered(context.templates, language, values)
     sender, identity = context.sender, message_id(context, to.client)
     answers = mailboxes(found.reply_to)
     headers: Headers = {
