@@ -11,7 +11,6 @@ from fastapi.responses import Response
 from shardpost.dead_letters.letter_details import text_or_base64
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.holders.position_history import PositionHistory, position_history
 from shardpost.holders.record_fates import kept_record
 from shardpost.instants import instant_of
 from shardpost.kafka import record_pages
@@ -19,7 +18,6 @@ from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.records import Record
 from shardpost.page.access import POSITIONS, sees
 from shardpost.page.record_outcomes import (
-    IN_EFFECT,
     OwnTopic,
     RecordOutcome,
     outcomes_of,
@@ -100,33 +98,20 @@ def record(visit: CurrentRequest, topic: Required, partition: Number, offset: Nu
     """Show one record; of an input also one that only history has yet."""
     own, place = _place(visit, topic, partition, offset)
     found, notes = _found(visit, own, place)
-    shown, counts = None, None
+    shown = None
     if found is not None:
         outcomes, problem = outcomes_of(visit, own, [found])
         notes += [problem] if problem else []
-        outcome = outcomes.get(place)
-        shown = ShownRecord(found, ON_OWN_PAGE, outcome)
-        if own.kind == "positions" and outcome and outcome.word == IN_EFFECT and shown.key:
-            counts = _standing(visit, shown.key, notes)
+        shown = ShownRecord(found, ON_OWN_PAGE, outcomes.get(place))
     return visit.answer(
         "records_record.html",
         {"record": shown and shown.as_json(), "notes": notes},
         place=place,
         kind=own.kind,
         shown=shown,
-        counts=counts,
         notes=notes,
         around=str(max(0, place.offset - ROWS_OF_A_PAGE // 2)),
     )
-
-
-def _standing(visit: PageRequest, position: str, notes: list[str]) -> PositionHistory | None:
-    try:
-        snapshot = snapshots.current(visit.installation.tables)
-        return position_history(visit.installation, snapshot, position)
-    except ShardpostError as error:
-        notes.append(str(error))
-        return None
 
 
 def _place(

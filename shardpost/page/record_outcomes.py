@@ -8,24 +8,20 @@ from typing import Any, get_args
 from fastapi import HTTPException
 from markupsafe import Markup
 
-from shardpost.dead_letters import letter_topics
 from shardpost.dead_letters.letters_table import letters_named
-from shardpost.dead_letters.model.letter_format import ID, OPEN, ORIGIN_TOPIC, header_text, name_of
-from shardpost.dead_letters.model.letter_history import step_of
+from shardpost.dead_letters.model.letter_format import ORIGIN_TOPIC, header_text
 from shardpost.dead_letters.model.letters import letter_id
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError, UsageError, harmless
 from shardpost.holders.record_fates import Fate, FateKind, fates_of
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import Coordinates
-from shardpost.kafka.records import Record, header_bytes
+from shardpost.kafka.records import Record
 from shardpost.page import access
 from shardpost.page.rendering import LONGEST_CELL, Link, coded
 from shardpost.page.request import LISTEN_SECONDS, PageRequest
 from shardpost.page.value_layout import key_text
 from shardpost.values.topic_names import INPUTS, TopicName
-from shardpost.weekly_email.model.ledger import WEEK_BYTES, closed_key, decode
-from shardpost.weekly_email.model.week import IsoWeek
 
 # Who sees a topic's records: who may see each DAG that works on them.
 DAGS_OF: Mapping[TopicName, tuple[str, ...]] = {
@@ -41,10 +37,6 @@ DAGS_OF: Mapping[TopicName, tuple[str, ...]] = {
     "run-commands": (access.RUNS,),
     "decisions": (access.KAFKA, access.RUNS, *access.CLIENTS),
 }
-
-
-# The word for a record of an input that is the latest of its key.
-IN_EFFECT = "in effect"
 
 
 @dataclass(frozen=True)
@@ -199,7 +191,7 @@ def _of_fate(visit: PageRequest, fate: Fate, record: Record, *, is_position: boo
     match fate.kind:
         case FateKind.TAKEN:
             closes = "; it closes the position" if is_position and record.value is None else ""
-            return RecordOutcome(f"{fate}{closes}", None, "good", IN_EFFECT)
+            return RecordOutcome(f"{fate}{closes}", None, "good", "in effect")
         case FateKind.REJECTED:
             letter = letter_id(record.coordinates, record.timestamp)
             return RecordOutcome(
@@ -230,79 +222,17 @@ def states_of_letters(visit: PageRequest, names: Collection[str]) -> dict[str, s
     return {name: str(step.state) for name, step in found.items()}
 
 
-def _of_letters(visit: PageRequest, topic: OwnTopic, records: Sequence[Record]) -> Outcomes:
-    is_store = topic.kind == "dead-letters"
-    count = letter_topics.partitions(visit.installation.kafka)[topic.name] if is_store else None
-    steps = {r.coordinates: step_of(r, store_partitions=count) for r in records}
-    return _lives(visit, {at: step.id for at, step in steps.items() if step})
-
-
-def _lives(visit: PageRequest, names: Mapping[Coordinates, str]) -> Outcomes:
-    found = letters_named(visit.installation, {*names.values()}) if names else {}
-    outcomes = {}
-    for at, name in names.items():
-        step = found.get(name)
-        if step is None:
-            outcomes[at] = RecordOutcome("no letter any more")
-            continue
-        text, link = f"its letter is {step.state} now", letter_link(visit, name, "the letter")
-        tag = ("warn", str(step.state)) if step.state in OPEN else ()
-        outcomes[at] = RecordOutcome(text, link, *tag)
-    return outcomes
-
-
 def _of_retries(visit: PageRequest, topic: OwnTopic, records: Sequence[Record]) -> Outcomes:
-    """Return what became of retries: by history of those of our inputs, else by their letters."""
+    """Return what became of retries of our inputs."""
     origins = {visit.installation.kafka.topic(kind): kind for kind in INPUTS}
     of_origin: dict[TopicName, list[Record]] = {}
-    names = {}
     for record in records:
         headers: dict[str, Any] = dict(record.headers)
         if origin := origins.get(header_text(headers.get(ORIGIN_TOPIC))):
             of_origin.setdefault(origin, []).append(record)
-        if letter := header_bytes(headers.get(ID)):
-            names[record.coordinates] = name_of(letter)
-    found = _lives(visit, names)
+    found: Outcomes = {}
     for origin, own in of_origin.items():
-        for at, fate in _of_inputs(visit, topic, own, origin).items():
-            life = found.get(at)
-            link = life.link if life else fate.link
-            text = f"{fate.text}; {life.text}" if life else fate.text
-            found[at] = RecordOutcome(text, link, fate.tag, fate.word)
-    return found
-
-
-_TAG_OF_STATE = {"sent": "good", "failed": "bad", "unknown": "bad", "sending": "warn"}
-
-
-def _of_ledger(visit: PageRequest, topic: OwnTopic, records: Sequence[Record]) -> Outcomes:
-    found: Outcomes = {}
-    for record in records:
-        text = (record.key or b"")[:WEEK_BYTES]
-        try:
-            week = IsoWeek.parse(text.decode(errors="replace"))
-        except UsageError:
-            continue
-        entry = decode(record.key, record.value, week)
-        if entry is None:
-            if record.key == closed_key(week):
-                found[record.coordinates] = RecordOutcome(f"{week} is closed")
-            continue
-        state = str(entry.state or "open")
-        link = Link("the client", visit.url("emails/mail", week=str(week), client=entry.client))
-        said = f"{state}: {entry.reason}" if entry.reason else state
-        tag = (_TAG_OF_STATE[state], state) if state in _TAG_OF_STATE else ()
-        found[record.coordinates] = RecordOutcome(said, link, *tag)
-    return found
-
-
-def _of_holders(visit: PageRequest, topic: OwnTopic, records: Sequence[Record]) -> Outcomes:
-    found: Outcomes = {}
-    for record in records:
-        client = (record.key or b"").decode(errors="replace")
-        link = Link("the client", visit.url("holders/client", client=client))
-        said = "holds none from here on" if record.value is None else "holds these from here on"
-        found[record.coordinates] = RecordOutcome(said, link)
+        found |= _of_inputs(visit, topic, own, origin)
     return found
 
 
@@ -311,9 +241,5 @@ _TELLERS: Mapping[TopicName, _Teller] = {
     "positions": _of_inputs,
     "clients": _of_inputs,
     "exchanges": _of_inputs,
-    "share-holders": _of_holders,
-    "weekly-emails": _of_ledger,
-    "dead-letters": _of_letters,
-    "parking-lot": _of_letters,
     "retries": _of_retries,
 }

@@ -29,7 +29,6 @@ from shardpost.page.record_outcomes import (
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Listing
 from shardpost.page.request import CurrentRequest, Instant, Number, PageRequest, Text
 from shardpost.page.value_layout import IN_LIST
-from shardpost.values.topic_names import TopicName
 from shardpost.wording import counted
 
 router = APIRouter(prefix="/records", dependencies=[access.sees(access.POSITIONS)])
@@ -71,8 +70,6 @@ def records(visit: CurrentRequest, asked: Annotated[Question, Query()]) -> Respo
     if asked.key is not None and is_whole and not is_from_there:
         read_there = f" in partition {asked.partition}" if asked.partition is not None else ""
         empty = f"No record of {own.name}{read_there} has exactly this key."
-        if form := KEYS.get(own.kind):
-            empty += f" Keys there are {form}."
     return visit.answer(
         "records.html",
         shown,
@@ -89,13 +86,6 @@ def records(visit: CurrentRequest, asked: Annotated[Question, Query()]) -> Respo
     )
 
 
-# What the keys of a topic are, where that is not plain.
-KEYS: Mapping[TopicName, str] = {
-    **dict.fromkeys(("clients", "share-holders"), "ids of clients, such as `anna.abel`"),
-    "positions": "ids of positions, such as `P-1001`",
-    "exchanges": "codes of exchanges, such as `NYSE`",
-    "weekly-emails": "a week and a client, such as `2026-W47/anna.abel`",
-}
 COLUMNS = ("partition", "offset", "time", "key", "value", "bytes", "outcome")
 
 

@@ -5,7 +5,6 @@ from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.core_api.security import get_user
@@ -13,7 +12,6 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
-from starlette.routing import Match
 
 from shardpost.errors import NotFoundError, ShardpostError, UsageError
 from shardpost.installation import Declared
@@ -90,6 +88,7 @@ def static(version: str, name: str) -> Response:
 def refusal(request: Request, status: int, why: str) -> Response:
     """Return a page that says why a request was refused, and repeats what was sent."""
     place = PageContext(request)
+    ways = dict.fromkeys((place.section, SECTIONS[0]))
     text = (
         environment()
         .get_template("refusal.html")
@@ -98,36 +97,11 @@ def refusal(request: Request, status: int, why: str) -> Response:
             sections=SECTIONS,
             status=status,
             why=why,
-            ways=_ways(place, status),
+            ways=[Link(one.title, place.url(one.path)) for one in ways],
             sent=getattr(request.state, "sent", ()),
         )
     )
     return HTMLResponse(text, status, HEADERS)
-
-
-def _ways(place: PageContext, status: int) -> list[Link]:
-    """Return where to go from there: none is where this was refused, unless it may go well now."""
-    request, section, overview = place.request, place.section, SECTIONS[0]
-    ways = [Link(one.title, place.url(one.path)) for one in dict.fromkeys((section, overview))]
-    if request.method == "POST":
-        form = _form_page(place)
-        return [Link("Back to the form", form), *ways] if form else ways
-    is_passing = status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    return [Link("Try again", place.again()), *ways] if is_passing else ways
-
-
-def _form_page(place: PageContext) -> str | None:
-    """Return the address of the page whose form was sent, without what an action said there."""
-    request = place.request
-    page = urlsplit(request.headers.get("referer", ""))
-    if page.netloc != request.headers.get("host") or not page.path.startswith(f"{place.root}/"):
-        return None
-    scope = {**request.scope, "method": "GET", "path": page.path}
-    # Some paths take only what a form sends.
-    if not any(route.matches(scope)[0] is Match.FULL for route in request.app.routes):
-        return None
-    query = [(name, value) for name, value in parse_qsl(page.query) if name != "said"]
-    return page.path + (f"?{urlencode(query)}" if query else "")
 
 
 def in_words(status: int, detail: str, path: str) -> str:

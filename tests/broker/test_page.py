@@ -125,36 +125,25 @@ def test_what_is_wrong_with_a_parameter_is_x(
         assert said in page.get(path, 400, **asked)
 
 
-def test_from_a_refused_form_one_comes_back_to_its_page_with_what_was_sent(
+def test_a_refused_form_shows_what_was_sent(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host = "http://airflow.test"
     with page_client(settings, monkeypatch, user="anna") as page:
 
-        def back_from(action: str, referer: str, **fields: str) -> str:
+        def refused_of(action: str, **fields: str) -> str:
             own = fields | {"token": access.form_token("anna", f"/shardpost/{action}")}
-            found = page.post(action, own, Referer=referer)
+            found = page.post(action, own)
             assert found.status_code == 400
             return found.text
 
         typed = {"key": "a", "duration": "2 hours", "why": "<b>because</b>"}
-        form = "/shardpost/alerts/one?key=a"
-        refused = back_from(ACTION, f"{host}{form}&said=x", **typed)
-        assert f'href="{form}">Back to the form' in refused
+        refused = refused_of(ACTION, **typed)
+        assert 'href="/shardpost/alerts">Alerts' in refused
         assert ">2 hours</pre>" in refused
         assert ">&lt;b&gt;because&lt;/b&gt;</pre>" in refused
         assert "token" not in refused
-        for elsewhere in (
-            "",
-            f"{host}/dags",
-            f"http://evil.test{form}",
-            f"{host}/shardpost/alerts/silence",
-        ):
-            refused = back_from(ACTION, elsewhere, **typed)
-            assert 'href="/shardpost/alerts">Alerts' in refused
-            assert "Back to the form" not in refused
         assert "what was sent" not in page.post(ACTION, typed).text.lower()
-        refused = back_from("runs/request", f"{host}/shardpost/runs", key="k", dag="d", conf="no")
+        refused = refused_of("runs/request", key="k", dag="d", conf="no")
         assert "params: expected a JSON object, found &#39;no&#39;" in refused
 
 
@@ -175,7 +164,5 @@ def test_what_does_not_exist_is_not_found_and_leads_on(
             found = page.get(path, 404)
             assert "<h1>Not found</h1>" in found
             assert 'href="/shardpost/">Overview' in found
-            assert "Try again" not in found
         assert "there is no page /shardpost/tables/nope" in page.get("tables/nope", 404)
         assert "it only accepts forms" in page.get("alerts/silence", 405)
-        assert "Try again" in page.get("holders", 503)

@@ -359,16 +359,12 @@ def test_an_unexpected_error_has_a_page_and_is_raised_again_for_the_log(
     assert 'aria-label="Shardpost"' in shown
 
 
-@pytest.mark.parametrize(
-    ("topic", "form"), [("weekly-emails", "2026-W47/anna.abel"), ("positions", "P-1001")]
-)
-def test_a_key_that_no_record_has_exactly_is_said_with_the_form_of_keys(
-    at: Settings, monkeypatch: pytest.MonkeyPatch, topic: str, form: str
+def test_a_key_that_no_record_has_exactly_is_said(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with page_client(at, monkeypatch) as page:
-        shown = page.get("records", topic=topic, key="anna")
-        assert f"No record of {topic} has exactly this key. Keys there are" in shown
-        assert f"<code>{form}</code>" in shown
+        shown = page.get("records", topic="positions", key="anna")
+        assert "No record of positions has exactly this key." in shown
 
 
 def test_numbers_of_the_watch_have_their_age_and_who_may_has_it_look_now(
