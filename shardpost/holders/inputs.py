@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError
-from shardpost.holders.model.input_mapping import Mappings, read_mappings, text_of
+from shardpost.holders.model.input_mapping import InputMapping, Mappings, read_mappings, text_of
 from shardpost.holders.model.lost_records import compaction_of
 from shardpost.holders.model.record_order import require_orderable
 from shardpost.holders.model.topic_state import TopicState, Unread, ranges_to_read, require_readable
@@ -22,6 +22,7 @@ from shardpost.kafka.clients import AwaitedRecords
 from shardpost.kafka.coordinates import TopicPartition, total_size
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import open_transaction_at
+from shardpost.kafka.schema_registry import SchemaRegistry
 from shardpost.kafka.topic_metadata import (
     changed_topics,
     partition_counts,
@@ -36,6 +37,17 @@ def mappings_of(installation: Installation) -> Mappings:
     """Return how those inputs look that are not plain; UsageError lists the mistakes."""
     path = installation.settings.inputs
     return read_mappings(path, installation.inputs_text) if path else {}
+
+
+def registry_of(
+    installation: Installation, name: TopicName, mapping: InputMapping
+) -> SchemaRegistry | None:
+    """Return a client of an input's registry, which knows nothing yet; None if it has none."""
+    if (one := mapping.registry) is None:
+        return None
+    settings, topic = installation.settings, installation.topic(name)
+    login = (one.user, settings.registry_password or "") if one.user else None
+    return SchemaRegistry(one.url, topic, settings.kafka_timeout, login, one.ca)
 
 
 def input_topics(kafka: Kafka) -> list[str]:

@@ -37,6 +37,7 @@ from shardpost.wording import share
 PORTS = {"kafka_port": "bootstrap_servers", "smtp_port": "smtp_host", "airflow_port": None}
 # {a setting: what it requires}; in the order of the fields, each after what it requires.
 _NEEDED = {
+    "registry_password": "inputs",
     "import_jdbc_password": "import_jdbc_user",
     "airflow_user": "airflow_url",
     "airflow_password": "airflow_user",
@@ -169,6 +170,7 @@ class Settings(BaseModel):
     ] = {}
 
     inputs: forms.File | None = None
+    registry_password: str | None = Field(None, repr=False)
     country: forms.Trimmed = "US"
     max_drop: Annotated[float, BeforeValidator(share)] = 0.5
     lock_wait: forms.Seconds = 600

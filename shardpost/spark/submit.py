@@ -35,7 +35,11 @@ LONG_RUN_JIT = (
     "-XX:MaxInlineLevel=6",
     "-XX:LoopUnrollLimit=20",
 )
+# Of as much as a corrupt value claims to have, Avro takes memory before it reads it.
+_LIMITED = ("string", "bytes", "collectionItems")
+AVRO_LIMITS = [f"-Dorg.apache.avro.limits.{one}.maxLength=16777216" for one in _LIMITED]
 DRIVER_JVM_OPTIONS = (
+    *AVRO_LIMITS,
     f"-Dlog4j2.configurationFile=file:{SPARK_JOBS}/log4j2.properties",
     "-XX:+UseParallelGC",
     # No collections on the way to a heap size that every run reaches.
@@ -143,9 +147,12 @@ def job_conf(
     """Return `submit_conf` with the compiler options for the amount that the job will read."""
     stays = job.stays(document)
     jit = LONG_RUN_JIT if stays or job.is_long(installation) else SHORT_RUN_JIT
-    of_store = ("s3",) if installation.tables.is_on_store else ()
-    more = [jar for purpose in (*job.more_jars, *of_store) for jar in jars_of(purpose)]
-    conf = submit_conf(*jvm_options, *jit, more_jars=more) | store_conf(installation.tables)
+    more, conf = [*job.more_jars, *["s3"] * installation.tables.is_on_store], dict[str, str]()
+    if "avro" in installation.inputs_text:
+        more.append("avro")
+        conf["spark.executor.extraJavaOptions"] = " ".join(AVRO_LIMITS)
+    jars = [jar for purpose in more for jar in jars_of(purpose)]
+    conf |= submit_conf(*jvm_options, *jit, more_jars=jars) | store_conf(installation.tables)
     return conf | (STAYING_CONF if stays else {})
 
 

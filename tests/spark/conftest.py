@@ -31,6 +31,7 @@ from tests.support.kafka_configs import configure_topic
 from tests.support.mail_server import MailServer, mail_server
 from tests.support.object_store import ObjectStore, session_on_store
 from tests.support.record_streams import Stream
+from tests.support.schema_registry import Registry, schema_registry
 
 # One session compiles what hundreds of jobs do. Once the default, 48 MB, is full, the JVM compiles
 # nothing any more, and every run takes three times as long.
@@ -87,7 +88,7 @@ def spark(
             ROOM_FOR_CODE,
             *FEW_COLLECTIONS,
             *archive,
-            more_jars=[*jars_of("jdbc"), *jars_of("s3")],
+            more_jars=[jar for purpose in ("jdbc", "s3", "avro") for jar in jars_of(purpose)],
         ),
         **plan_conf(),
         "spark.default.parallelism": str(up_to(2, 1)),
@@ -169,6 +170,13 @@ def _keep_forever(settings: Settings, topic: str) -> None:
 def _keep_superseded(settings: Settings, topic: str) -> None:
     """Keep Kafka from compacting: with times far apart, each record would close a segment."""
     configure_topic(settings, topic, {"segment.ms": str(2**63 - 1)})
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """Give a schema registry that all tests of a process share."""
+    with schema_registry(tmp_path_factory.mktemp("registry")) as found:
+        yield found
 
 
 @pytest.fixture

@@ -12,10 +12,8 @@ from shardpost.holders.spark import history
 HOLDERS = Path(shardpost.holders.__file__).parent
 # What decoding imports that decides nothing of a row: the form of a table's columns, what people
 # read of a wrong file, and how one is read.
-OTHERS = {
-    f"shardpost.{name}"
-    for name in ("delta.table", "errors", "wording", "values.topic_names", "values.yaml_files")
-}
+MORE = ("kafka.schema_registry", "spark.driver", "values.topic_names", "values.yaml_files")
+OTHERS = {f"shardpost.{name}" for name in ("delta.table", "errors", "wording", *MORE)}
 
 
 def imported(path: str) -> set[str]:
@@ -42,9 +40,12 @@ def relative(name: str) -> str:
 
 
 def test_it_is_of_all_modules_that_decode() -> None:
-    plain, mapped = ({path, *of(path)} for path in ("spark/decoding.py", "spark/translation.py"))
-    assert plain == {*history.MODULES}
-    assert mapped - plain == {*history.MODULES_OF_MAPPED}
+    decoding, translation, registered = (
+        {path, *of(path)}
+        for path in ("spark/decoding.py", "spark/translation.py", "spark/registered.py")
+    )
+    assert decoding == {*history.MODULES}
+    assert translation | registered == {*history.MODULES, *history.MODULES_OF_MAPPED}
 
 
 def of(path: str) -> set[str]:

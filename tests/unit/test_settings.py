@@ -155,6 +155,7 @@ def test_settings_are_shown_without_secrets() -> None:
     secrets |= {"SMTP_HOST": "a.b", "SMTP_USER": "me", "SMTP_PASSWORD": "hush"}
     secrets |= {"AIRFLOW_URL": "https://a.b", "AIRFLOW_USER": "me", "AIRFLOW_PASSWORD": "hush"}
     secrets |= {"IMPORT_JDBC_USER": "me", "IMPORT_JDBC_PASSWORD": "hush"}
+    secrets |= {"INPUTS": "inputs.yml", "REGISTRY_PASSWORD": "hush"}
     found = load({f"SHARDPOST_{name}": value for name, value in secrets.items()})
     assert "hush" not in repr(found)
 

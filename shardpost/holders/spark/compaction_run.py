@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import OpenedTables
 from shardpost.delta.table import Table
-from shardpost.holders.inputs import mappings_of
+from shardpost.holders.inputs import mappings_of, registry_of
 from shardpost.holders.model.input_mapping import InputMapping
 from shardpost.holders.model.record_order import COUNTS, Numbering, judged_by
 from shardpost.holders.model.topic_state import Unread
@@ -20,6 +20,7 @@ from shardpost.holders.spark.table_writer import HoldersRun
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.kafka import Kafka
+from shardpost.kafka.schema_registry import SchemaRegistry
 from shardpost.spark import delta_files
 from shardpost.values.topic_names import TopicName
 
@@ -37,19 +38,22 @@ def totals(frame: DataFrame, *expressions: str) -> list[int]:
 class InputTopic:
     """One input: its name in the contract, its topic in this installation, and its tables.
 
-    And how its records look, if they are not plain.
+    And how its records look, if they are not plain, and where their schemas are.
     """
 
     name: TopicName
     topic: str
     tables: InputTables
     mapping: InputMapping | None = None
+    registry: SchemaRegistry | None = None
 
 
 def inputs_of(installation: Installation) -> list[InputTopic]:
     """Return the inputs of an installation."""
     mappings, topic = mappings_of(installation), installation.kafka.topic
-    return [InputTopic(one, topic(one), its, mappings.get(one)) for one, its in INPUTS.items()]
+    asked = {one: registry_of(installation, one, mapping) for one, mapping in mappings.items()}
+    inputs = INPUTS.items()
+    return [InputTopic(n, topic(n), its, mappings.get(n), asked.get(n)) for n, its in inputs]
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from shardpost.holders.model.view_tables import RETRY_NAMES
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.corrections import COORDINATES, Corrections
 from shardpost.holders.spark.decoding import decoded
+from shardpost.holders.spark.registered import registered
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.holders.spark.translation import mapped
 from shardpost.kafka.coordinates import OffsetRange
@@ -158,6 +159,8 @@ def decode(source: InputTopic, raw: DataFrame, passed: tuple[str, ...] = ()) -> 
     """
     if source.mapping is None:
         return analyzed_once(decoded, raw, source.tables.fields, passed)
+    if source.registry is not None:
+        raw = registered(raw, source.name, source.mapping, source.registry)
     return analyzed_once(mapped, raw, source.name, source.mapping, passed)
 
 
@@ -181,7 +184,8 @@ def _append(run: CompactionRun, source: InputTopic, events: DataFrame) -> Writte
 MODULES = ("model/fields.py", "spark/decoding.py")
 
 
-MODULES_OF_MAPPED = ("model/input_mapping.py", "spark/translation.py")
+_MAPPED = ("model/avro_schema", "model/input_mapping", "spark/registered", "spark/translation")
+MODULES_OF_MAPPED = tuple(f"{one}.py" for one in _MAPPED)
 
 
 def decoder_with(former: str | None, inputs: str | None) -> str | None:

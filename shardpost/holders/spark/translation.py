@@ -393,7 +393,8 @@ class Translation:
         named = filter(None, map(path_of, self.mapping.fields.values()))
         for path in sorted({*paths, *named}):
             part, names = self.mapping.located(path)
-            if not self._is_json(part) and self.mapping.format_of(part) != "text":
+            types = {one.name: one.dataType for one in self.raw.schema}
+            if types.get(f"{part}_struct", T.StringType()) not in (T.StringType(), T.StructType()):
                 row = ("after",) if (part, self.mapping.envelope) == ("value", "debezium") else ()
                 column = reduce(Column.getField, (*row, *names), F.col(f"{part}_struct"))
                 try:

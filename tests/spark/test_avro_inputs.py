@@ -1,0 +1,211 @@
+"""Inputs whose records have schemas in a registry, through whole compactions and commands."""
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, strategies
+from hypothesis import settings as example_settings
+
+from shardpost.delta import snapshots
+from shardpost.embedded import daemons
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+from tests.spark.test_mapped_inputs import MappedStream, mapped
+from tests.support.compacting import agree, held, run
+from tests.support.how_far import up_to
+from tests.support.installed import installed
+from tests.support.letter_world import committed, header
+from tests.support.rebuilding import start, swap
+from tests.support.record_streams import RECORDS, Again, Growth, placed
+from tests.support.reference import POSITION, Raw, closed, position, produce
+from tests.support.schema_registry import Registry, serialized
+
+FILE = """\
+positions:
+  format: {format}
+  registry:
+    url: {url}
+  fields:
+    Client: customer.id
+    Ticker: ticker
+    Amount: qty
+    Exchange: mic
+"""
+DRAFT = "http://json-schema.org/draft-07/schema#"
+KEY = json.dumps({"type": "record", "name": "Key", "fields": [{"name": "id", "type": "string"}]})
+
+
+def record(name: str, *fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": list(fields)}
+
+
+def text(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": "string", **more}
+
+
+CUSTOMER = {"name": "customer", "type": record("Customer", text("id"))}
+QTY = {"name": "qty", "type": "long"}
+QUANTITY = {"name": "quantity", "type": "long", "aliases": ["qty"]}
+OPTIONAL = {"name": "mic", "type": ["null", "string"], "default": None}
+# A field is added, one is renamed, one becomes optional.
+VERSIONS = [
+    record("Position", CUSTOMER, text("ticker"), QTY, text("mic")),
+    record("Position", CUSTOMER, text("ticker"), QTY, text("mic"), text("book", default="A")),
+    record("Position", CUSTOMER, text("ticker"), QUANTITY, text("mic")),
+    record("Position", OPTIONAL, CUSTOMER, text("ticker"), QUANTITY),
+]
+
+
+def is_right(form: object) -> bool:
+    kinds: dict[str, Any] = {**POSITION}
+    return isinstance(form, dict) and all(
+        isinstance(form.get(name), kind) and not isinstance(form.get(name), bool)
+        for name, kind in kinds.items()
+    )
+
+
+@dataclass
+class AvroStream(MappedStream):
+    """A stream whose positions Confluent's serializers write, by now this schema, now that."""
+
+    registry: Registry | None = None
+
+    def _as_written(self, record: Raw, value: bytes | None) -> Raw:
+        if record.topic != "positions":
+            return replace(record, value=value)
+        assert self.registry is not None
+        topic, client = self.settings.topic("positions"), self.registry
+        own_key = {"id": (record.key or b"").decode()}
+        key = serialized(client.serializer(KEY), topic, own_key, "key")
+        made = replace(record, key=key, value=None if value is None else self._value(value))
+        return placed(made, self._partitions)
+
+    def _value(self, plain: bytes) -> bytes:
+        assert self.registry is not None
+        try:
+            form = json.loads(plain)
+        except ValueError:
+            form = None
+        right = form if is_right(form) else {"Client": "c", "Ticker": "T", "Amount": 1}
+        schema = VERSIONS[min(len(self._sent) // 5, len(VERSIONS) - 1)]
+        names = {"ticker": "Ticker", "qty": "Amount", "quantity": "Amount", "mic": "Exchange"}
+        value = {own: right.get(name, "X") for own, name in names.items()}
+        value |= {"customer": {"id": right["Client"]}, "book": "B"}
+        known = {one["name"] for one in schema["fields"]}
+        serializer = self.registry.serializer(json.dumps(schema))
+        topic = self.settings.topic("positions")
+        good = serialized(serializer, topic, {k: v for k, v in value.items() if k in known})
+        if is_right(form):
+            return good
+        bad = [plain, good[:-1], good + b"\0", good[:4], b"\0\x7f\xff\xff\xff" + good[5:], b"\0"]
+        return bad[len(plain) % len(bad)]
+
+
+@pytest.mark.one_of("histories cut into any runs")
+@pytest.mark.timeout(1200)
+@example_settings(
+    max_examples=up_to(3, 1),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
+@given(strategies.lists(strategies.lists(RECORDS, max_size=15), min_size=1, max_size=3))
+def test_any_history_in_avro_equals_the_fold_of_the_plain_one(
+    fresh: Callable[[], Settings], registry: Registry, history: list[list[Raw | Again | Growth]]
+) -> None:
+    settings = mapped(fresh(), FILE.format(format="avro", url=registry.url))
+    stream = AvroStream(settings, registry=registry)
+    for records in history:
+        stream.send(records)
+        run(settings)
+        agree(settings, stream.fold)
+    if history[0]:
+        start(settings)
+        assert swap(settings)["changed_holders"] == 0
+        agree(settings, stream.fold)
+
+
+def test_evolution_needs_no_rebuild(fresh: Callable[[], Settings], registry: Registry) -> None:
+    settings = mapped(fresh(), FILE.format(format="avro", url=registry.url))
+    stream = AvroStream(settings, registry=registry)
+    for n in range(4):  # each batch by the next version of the schema
+        stream.send([position(str(5 * n + one), f"client{n}", "NASDAQ") for one in range(5)])
+        run(settings)
+        agree(settings, stream.fold)
+    assert len(held(settings)) == 4
+
+
+def test_a_registry_that_is_away_changes_nothing_and_makes_no_letter(
+    fresh: Callable[[], Settings], registry: Registry
+) -> None:
+    settings = fresh()
+    away = f"http://127.0.0.1:{daemons.choose_port()}"
+    waiting = settings.model_copy(update={"kafka_timeout": 2})
+    stream = AvroStream(mapped(settings, FILE.format(format="avro", url=away)), registry=registry)
+    stream.send([position("1", "client1", "NASDAQ"), closed("2")])
+    with pytest.raises(ShardpostError, match=r"expected an answer within 2 s .* refused"):
+        run(mapped(waiting, FILE.format(format="avro", url=away)))
+    assert snapshots.newest(installed(settings).tables) is None
+    assert [*committed(settings, settings.topic("dead-letters"))] == []
+    run(mapped(settings, FILE.format(format="avro", url=registry.url)))
+    agree(settings, stream.fold)
+
+
+def test_a_schema_that_the_registry_does_not_know_makes_a_letter_that_names_it(
+    fresh: Callable[[], Settings], registry: Registry
+) -> None:
+    settings = mapped(fresh(), FILE.format(format="avro", url=registry.url))
+    stream = AvroStream(settings, registry=registry)
+    stream.send([position("1", "client1", "NASDAQ")])
+    [sent] = stream._written.values()
+    bad = b"\0\x7f\xff\xff\xff" + (sent.value or b"")[5:]
+    produce(settings, [replace(sent, value=bad)])
+    run(settings)
+    assert held(settings) == {"client1": ["1"]}
+    [letter] = committed(settings, settings.topic("dead-letters"))
+    assert letter.value == bad
+    assert "schema ids/2147483647: expected one of AVRO, found none in the registry" in (
+        header(letter, "error") or ""
+    )
+
+
+def test_tombstones_need_no_schema(fresh: Callable[[], Settings], registry: Registry) -> None:
+    """As where no subject has the name of the topic, and nothing else is new."""
+    text_keys = FILE.format(format="avro", url=registry.url) + "  key_format: text\n"
+    settings = mapped(fresh(), text_keys)
+    produce(settings, [closed("1")])
+    assert run(settings)["rejected"] == 0
+    produce(settings, [Raw("positions", b"1", b"{}")])
+    assert run(settings)["rejected"] == 1
+
+
+def test_json_with_a_schema_is_read_as_json(
+    fresh: Callable[[], Settings], registry: Registry
+) -> None:
+    settings = mapped(fresh(), FILE.format(format="json-schema", url=registry.url))
+    topic = settings.topic("positions")
+    numbers = [
+        registry.register(f"{topic}-{part}", json.dumps({"$schema": DRAFT, "type": kind}), "JSON")
+        for part, kind in (("key", "string"), ("value", "object"))
+    ]
+    key, value = (b"\0" + struct.pack(">I", number) for number in numbers)
+    form = b'{"customer":{"id":"client1"},"ticker":"T","qty":1.5,"mic":"NASDAQ"}'
+    produce(
+        settings,
+        [
+            Raw("positions", key + b'"1"', value + form),
+            Raw("positions", key + b'"2"', form),
+            Raw("positions", key + b'"3"', value + form + b"}"),
+        ],
+    )
+    run(settings)
+    assert held(settings) == {"client1": ["1"]}
+    letters = committed(settings, settings.topic("dead-letters"))
+    assert sorted((header(one, "error") or "")[:40] for one in letters) == [
+        "Undecodable: expected one JSON object, f",
+        "Undecodable: expected the id of a schema",
+    ]
