@@ -35,6 +35,7 @@ COMMANDS = {
     "topics": "topics",
     "compact": "positions",
     "import": "positions",
+    "inputs": "inputs",
     "holders": "holders",
     "explain": "holders",
     "snapshots": "holders",

@@ -43,3 +43,4 @@ COMPACT_POSITIONS = JobSpec(
 RECONCILE_POSITIONS = JobSpec(
     "compact_positions", partial(_records, all_of_them=True), has_own_class_archive=True
 )
+CHECK_INPUTS = JobSpec("check_inputs")

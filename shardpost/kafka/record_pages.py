@@ -154,3 +154,10 @@ def read_one(kafka: Kafka, at: Coordinates, bounds: Bounds) -> Record | None:
     """Return the committed record at an offset; None if Kafka has none there."""
     is_there = bounds.low <= at.offset < bounds.stable
     return reading.read_one(kafka, at.topic_partition, at.offset) if is_there else None
+
+
+def newest_records(kafka: Kafka, topic: str, most: int) -> Sequence[Record]:
+    """Return the newest committed records of a topic, spread over its partitions."""
+    bounds = bounds_of(kafka, topic, None)
+    places = before(bounds, {n: one.stable for n, one in bounds.items()}, most)
+    return read_page(kafka, Wanted(topic, places, most=most), bounds).records

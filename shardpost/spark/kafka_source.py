@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -132,6 +132,16 @@ def _row(record: Record) -> tuple[Any, ...]:
     return record.key, record.value, record.partition, record.offset, at, headers or None
 
 
+def _table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else ((),) * len(_ROWS)
+    return pa.table([*map(pa.array, columns, _ROWS.types)], _ROWS)
+
+
+def frame_of(spark: SparkSession, records: Iterable[Record]) -> DataFrame:
+    """Return records that were read, as `read_ranges` would."""
+    return spark.createDataFrame(_table([*map(_row, records)]))
+
+
 FEW_SECONDS = 5.0
 _ROWS = pa.schema(
     {
@@ -174,11 +184,7 @@ class FewRecords:
             return None
         if any(reading.reached[one.topic_partition] < one.until for one in ranges):
             return None
-        tables = {}
-        for topic, rows in found.items():
-            columns = zip(*rows, strict=True) if rows else ((),) * len(_ROWS)
-            tables[topic] = pa.table([*map(pa.array, columns, _ROWS.types)], _ROWS)
-        return cls({*ranges}, tables)
+        return cls({*ranges}, {topic: _table(rows) for topic, rows in found.items()})
 
     def falling_back_to(self, read: ReadRanges) -> ReadRanges:
         """Return what gives these records, and reads others by that function."""

@@ -15,6 +15,7 @@ from shardpost.embedded import daemons
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from tests.spark.test_mapped_inputs import MappedStream, mapped
+from tests.support.command_line import CommandLine
 from tests.support.compacting import agree, held, run
 from tests.support.how_far import up_to
 from tests.support.installed import installed
@@ -209,3 +210,29 @@ def test_json_with_a_schema_is_read_as_json(
         "Undecodable: expected one JSON object, f",
         "Undecodable: expected the id of a schema",
     ]
+
+
+@pytest.mark.timeout(600)
+def test_what_comes_out_is_said_before_anything_is_written(
+    fresh: Callable[[], Settings], registry: Registry
+) -> None:
+    settings = mapped(fresh(), FILE.format(format="avro", url=registry.url))
+    stream = AvroStream(settings, registry=registry)
+    stream.send([position("1", "client1", "NASDAQ"), closed("2"), Raw("positions", b"3", b"{")])
+    shardpost = CommandLine(settings.environ())
+    lines = shardpost("inputs", "check", "positions", "--sample", "50", code=3).splitlines()
+    assert lines[0] == "positions: 3 records, 1 rejected"
+    assert lines[1].split() == ["kind", "key", "Client", "Ticker", "Amount", "Exchange"]
+    assert sorted(line.split() for line in lines[2:4]) == [
+        ["tombstone", "2"],
+        ["upsert", "1", "client1", "T", "1", "NASDAQ"],
+    ]
+    assert "expected a value as the newest schema has it, found bytes 00" in lines[4]
+    found = shardpost.json("inputs", "check", "--json", code=3)
+    assert {name: len(records) for name, records in found.items()} == {
+        "positions": 3,
+        "clients": 0,
+        "exchanges": 13,
+    }
+    assert snapshots.newest(installed(settings).tables) is None
+    assert [*committed(settings, settings.topic("dead-letters"))] == []

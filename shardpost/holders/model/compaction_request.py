@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from shardpost.values.topic_names import INPUTS, TopicName
+
 
 @dataclass(frozen=True)
 class Follow:
@@ -33,3 +35,11 @@ class CompactionRequest:
     accept_drop: bool = False
     take_over: bool = False
     follow: Follow | None = None
+
+
+@dataclass(frozen=True)
+class CheckRequest:
+    """Of which inputs some records, the newest, are to be decoded, and how many of each."""
+
+    topics: tuple[TopicName, ...] = INPUTS
+    sample: int = 100
