@@ -39,8 +39,8 @@ LONG_RUN_JIT = (
 _LIMITED = ("string", "bytes", "collectionItems")
 AVRO_LIMITS = [f"-Dorg.apache.avro.limits.{one}.maxLength=16777216" for one in _LIMITED]
 DRIVER_JVM_OPTIONS = (
-    *AVRO_LIMITS,
     f"-Dlog4j2.configurationFile=file:{SPARK_JOBS}/log4j2.properties",
+    *AVRO_LIMITS,
     "-XX:+UseParallelGC",
     # No collections on the way to a heap size that every run reaches.
     "-Xms512m",

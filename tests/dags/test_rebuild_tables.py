@@ -74,7 +74,7 @@ def test_the_params_reach_the_job(dag: Any) -> None:
     made = order(dag, "build", Task(), country=" GB ", tables="share_holders")
     assert (made.action, made.by, made.country, made.source, made.tables) == (
         *(Action.START, "anna", "GB", "history"),
-        ("share_holders",),
+        ("share_holders", "share_holders_changes"),
     )
     assert order(dag, "build", Task(), source="kafka").source == "kafka"
     with pytest.raises(UsageError, match="only the histories are read from the topics"):
