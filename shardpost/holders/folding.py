@@ -142,12 +142,12 @@ def _records(tables: Tables, table: Table, at: LayeredVersion) -> int:
 
 
 def _write(tables: Tables, table: Table, at: LayeredVersion, folder: str) -> list[AddAction]:
-    if _records(tables, table, at) <= parquet_files.MOST_RECORDS:
+    if (records := _records(tables, table, at)) <= parquet_files.MOST_RECORDS:
         return parquet_files.write_folded(tables, table, at, folder)
     from shardpost.spark import delta_files, driver  # where a session is needed, one is there
 
     spark = driver.start_session("fold")
-    driver.divide_shuffles(spark, _records(tables, table, at))
+    driver.divide_shuffles(spark, records)
     rows_ = delta_files.read(spark, tables, table, at)
     return delta_files.write(tables, table, rows_, folder).files
 
