@@ -14,13 +14,12 @@ from shardpost.delta import snapshots
 from shardpost.embedded import daemons
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from tests.spark.test_mapped_inputs import MappedStream, mapped
+from tests.spark.test_mapped_inputs import MappedStream, agree_throughout, mapped
 from tests.support.command_line import CommandLine
 from tests.support.compacting import agree, held, run
 from tests.support.how_far import up_to
 from tests.support.installed import installed
 from tests.support.letter_world import committed, header
-from tests.support.rebuilding import start, swap
 from tests.support.record_streams import RECORDS, Again, Growth, placed
 from tests.support.reference import POSITION, Raw, closed, position, produce
 from tests.support.schema_registry import Registry, serialized
@@ -119,15 +118,7 @@ def test_any_history_in_avro_equals_the_fold_of_the_plain_one(
     fresh: Callable[[], Settings], registry: Registry, history: list[list[Raw | Again | Growth]]
 ) -> None:
     settings = mapped(fresh(), FILE.format(format="avro", url=registry.url))
-    stream = AvroStream(settings, registry=registry)
-    for records in history:
-        stream.send(records)
-        run(settings)
-        agree(settings, stream.fold)
-    if history[0]:
-        start(settings)
-        assert swap(settings)["changed_holders"] == 0
-        agree(settings, stream.fold)
+    agree_throughout(AvroStream(settings, registry=registry), history)
 
 
 def test_evolution_needs_no_rebuild(fresh: Callable[[], Settings], registry: Registry) -> None:

@@ -378,6 +378,19 @@ class MappedStream(Stream):
                 self.fold.add([one])
 
 
+def agree_throughout(stream: MappedStream, history: list[list[Raw | Again | Growth]]) -> None:
+    """Compact a history in runs, then rebuild; after each the tables are those of the fold."""
+    settings = stream.settings
+    for records in history:
+        stream.send(records)
+        run(settings)
+        agree(settings, stream.fold)
+    if history[0]:
+        start(settings)
+        assert swap(settings)["changed_holders"] == 0
+        agree(settings, stream.fold)
+
+
 def mapped(settings: Settings, text: str) -> Settings:
     """Return settings with a file of that text."""
     file = settings.home / "inputs.yaml"
@@ -413,15 +426,7 @@ def test_any_mapped_history_equals_the_fold_of_the_plain_one(
     fresh: Callable[[], Settings], history: list[list[Raw | Again | Growth]], mode: str
 ) -> None:
     settings = mapped(fresh(), FILE.format(mode=MODES[mode]))
-    stream = MappedStream(settings, mode=mode)
-    for records in history:
-        stream.send(records)
-        run(settings)
-        agree(settings, stream.fold)
-    if history[0]:
-        start(settings)
-        assert swap(settings)["changed_holders"] == 0
-        agree(settings, stream.fold)
+    agree_throughout(MappedStream(settings, mode=mode), history)
 
 
 def book(client: str, own: str, **more: Any) -> bytes:
