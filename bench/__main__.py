@@ -12,6 +12,7 @@ from bench import (
     growth,
     holders,
     increments,
+    inputs,
     lag,
     letters,
     live,
@@ -84,6 +85,16 @@ def increments_(positions: tuple[int, ...], more: int, runs: int) -> None:
     """Measure what an increment costs beside what is there."""
     with _broker(load().home / "bench") as settings:
         increments.measure(settings, positions, more, runs)
+
+
+@main.command("inputs")
+@click.option("--records", default=1_000_000, help="How many records at first.", show_default=True)
+@click.option("--more", default=1_000, help="How many records more.", show_default=True)
+@click.option("--runs", default=3, help="How often each is measured.", show_default=True)
+def inputs_(records: int, more: int, runs: int) -> None:
+    """Measure inputs of other forms, in turn with plain JSON."""
+    with _broker(load().home / "bench") as settings:
+        inputs.measure(settings, records, more, runs)
 
 
 @main.command("live")

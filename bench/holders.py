@@ -111,7 +111,7 @@ def _spark_floors(settings: Settings, topic: str, sizes: Sizes) -> list[Case]:
         for job, case in jobs.items():
             case.add(ours.floor(job))
     files = ours.settings.home / "least_job-holders"
-    _require(stream.holders(stream.records(sizes.records)), _grouped(files), "the least Spark job")
+    require(stream.holders(stream.records(sizes.records)), _grouped(files), "the least Spark job")
     return list(jobs.values())
 
 
@@ -162,11 +162,12 @@ def _check(settings: Settings, size: int, more: int, contenders: list[Contender]
     """Hold every result against the plain fold."""
     expected = stream.holders(stream.records(size, more=more))
     for one in contenders:
-        _require(expected, kafka.latest(settings, one.output), one.name)
+        require(expected, kafka.latest(settings, one.output), one.name)
     print(f"  {len(expected):,} holders, exact in all", flush=True)
 
 
-def _require(expected: dict[str, list[int]], found: dict[str, list[int]], name: str) -> None:
+def require(expected: dict[str, list[int]], found: dict[str, list[int]], name: str) -> None:
+    """Refuse holders that are not those expected."""
     if found != expected:
         wrong = sum(found.get(c) != expected.get(c) for c in found.keys() | expected.keys())
         raise RuntimeError(f"{name}: {wrong} of {len(expected)} clients differ")

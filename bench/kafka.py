@@ -8,7 +8,6 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
-from bench.stream import Record
 from shardpost.embedded.daemons import wait_until
 from shardpost.kafka import coordinates, offsets, reading
 from shardpost.settings import Settings
@@ -50,7 +49,9 @@ def delete(settings: Settings, topics: Iterable[str]) -> None:
     wait_until(are_gone, f"deleted topics of {settings.bootstrap} are still there", 30)
 
 
-def produce(settings: Settings, topic: str, stream: Iterable[Record]) -> None:
+def produce(
+    settings: Settings, topic: str, stream: Iterable[tuple[str, str | bytes | None, int]]
+) -> None:
     """Put records into a topic, placed as Java clients place them."""
     producer = Producer(installed(settings).kafka.config(**FAST))
     for number, (key, value, at) in enumerate(stream):

@@ -30,7 +30,9 @@ AT = "%Y-%m-%d %H:%M:%S,%f"
 class Ours:
     """One application: its tables, its topics beside the common input."""
 
-    def __init__(self, settings: Settings, name: str, topic: str) -> None:
+    def __init__(
+        self, settings: Settings, name: str, topic: str, inputs: Path | None = None
+    ) -> None:
         self.settings = settings.model_copy(
             update={
                 "home": settings.home / name,
@@ -45,6 +47,7 @@ class Ours:
                 },
                 "partitions": kafka.PARTITIONS,
                 "driver_memory": "3g",
+                "inputs": inputs,
             }
         )
 
@@ -57,7 +60,8 @@ class Ours:
         kafka.forget(
             self.settings, ("shardpost-publish", "shardpost-owner", "shardpost-compaction")
         )
-        apply_topics(installed(self.settings))
+        plain = self.settings.model_copy(update={"inputs": None})  # as exchanges are in each form
+        apply_topics(installed(plain))
 
     def warm_up(self) -> None:
         """Compact what stands there at the start: the first job after set-up makes an archive."""
