@@ -178,7 +178,7 @@ def print_client(found: "WeekStatus", client: str) -> int:
     from shardpost.weekly_email.week_status import reason_text, rows_of, why_of
 
     rows = rows_of(found, client)
-    installation = found.installation
+    installation = found.state.installation
     more = "; `shardpost explain` shows which records added or removed its positions"
     why = one_line(
         why_of(found, client, rows, lambda name: _why_unknown(installation.tables, name), more)

@@ -113,11 +113,6 @@ class WeekStatus:
         """The week."""
         return self.state.week
 
-    @property
-    def installation(self) -> Installation:
-        """The settings that locate its ledger and tables."""
-        return self.state.installation
-
     def by_shard(
         self, chosen: Sequence[int] | None = None, *, wait: bool = False
     ) -> list[ShardStatus]:
@@ -148,7 +143,7 @@ class WeekStatus:
             without_contact = sum(members[client] is not None for client in still_open)
             return ShardStatus(counts, causes, without_contact)
 
-        return ask_shards(self.installation, shards, status, wait=wait)
+        return ask_shards(self.state.installation, shards, status, wait=wait)
 
     def in_state(self, state: str, chosen: Sequence[int] | None = None) -> Iterator[ListedClient]:
         """Yield the clients in a counted state, with the reason, ordered by shard and client.
@@ -167,7 +162,7 @@ class WeekStatus:
             found = open_among(ledger, self.week, members)
             return sorted((client, members[client] or said or NOT_MAILED) for client, said in found)
 
-        found = ask_shards(self.installation, shards, those)
+        found = ask_shards(self.state.installation, shards, those)
         for shard, clients in zip(shards, found, strict=True):
             for client, reason in clients:
                 yield ListedClient(client, shard, reason)
@@ -176,10 +171,10 @@ class WeekStatus:
         """Return why an audience member is still open, or None for an unknown client."""
         match self.audience:
             case FrozenWeek(audience_erased_at=None) as frozen:
-                if FrozenWeeks(self.installation.tables).member(frozen, client):
+                if FrozenWeeks(self.state.installation.tables).member(frozen, client):
                     return NOT_MAILED
             case EarlyAudience() as early:
-                for _, why in early.members(self.installation.tables, client):
+                for _, why in early.members(self.state.installation.tables, client):
                     return why or NOT_MAILED
         return None
 
@@ -191,11 +186,11 @@ class WeekStatus:
         match self.audience:
             case FrozenWeek(audience_erased_at=None) as frozen:
                 frozen.require_shards(self.partitions)
-                weeks = FrozenWeeks(self.installation.tables)
+                weeks = FrozenWeeks(self.state.installation.tables)
                 return lambda shard: dict.fromkeys(weeks.clients(frozen, shard))
             case EarlyAudience() as early:
                 shards: dict[int, Members] = defaultdict(dict)
-                for client, why in early.members(self.installation.tables):
+                for client, why in early.members(self.state.installation.tables):
                     shards[partition_of(client, self.partitions)][client] = why
                 return lambda shard: shards.get(shard, {})
         return lambda _: {}

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable
+from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 
 from shardpost.delta import storage, stored_files, table_log
@@ -80,7 +80,7 @@ class FrozenWeeks:
 
     def version(self) -> int:
         """Return the newest version of the table, creating it if necessary."""
-        return self._newest().version()
+        return storage.writable(self._tables, FROZEN_WEEKS).version()
 
     def commit(self, frozen: FrozenWeek, version: int) -> None:
         """Insert the week's row as the version after that one.
@@ -110,8 +110,9 @@ class FrozenWeeks:
         """Mark in a week's row that its audience is erased; at most once."""
         time = f"CAST('{at.astimezone(UTC).isoformat()}' AS TIMESTAMP)"
         not_yet = f"week = '{week}' AND audience_erased_at IS NULL"
+        table = storage.writable(self._tables, FROZEN_WEEKS)
         try:
-            self._newest().update(predicate=not_yet, updates={"audience_erased_at": time})
+            table.update(predicate=not_yet, updates={"audience_erased_at": time})
         except CommitFailedError as error:
             raise ShardpostError(
                 f"week {week}: another run is writing frozen_weeks: {error}"
@@ -143,6 +144,3 @@ class FrozenWeeks:
     def _audience(self, frozen: FrozenWeek, columns: str, condition: str) -> pa.Table:
         sql = f"SELECT {columns} FROM audiences WHERE {condition}"  # noqa: S608 - our own
         return query(self._tables, sql, {audience_table(frozen.audience): None})
-
-    def _newest(self) -> DeltaTable:
-        return storage.writable(self._tables, FROZEN_WEEKS)

@@ -51,7 +51,7 @@ class KeptStatuses:
         """Return what `status.by_shard()` does."""
         if status.closed is not None:
             return status.by_shard()
-        return self._counted(status, _ledger_now(status.installation, status.partitions))
+        return self._counted(status, _ledger_now(status.state.installation, status.partitions))
 
     def of_weeks(
         self, installation: Installation, weeks: Sequence[KnownWeek], now: datetime

@@ -9,11 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardpost.weekly_email.model.week import FrozenWeek
-from shardpost.weekly_email.model.week_report import (
-    STATES,
-    causes_text,
-    late_line,
-)
+from shardpost.weekly_email.model.week_report import STATES, causes_text, late_line
 
 
 def totals(shards: Iterable[Mapping[str, int]]) -> dict[str, int]:

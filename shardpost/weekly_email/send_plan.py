@@ -19,7 +19,7 @@ from shardpost.weekly_email.model.email_context import ComposeError, EmailContex
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, Written
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.mail_rendering import TemplateError
-from shardpost.weekly_email.model.message import Mail, Positions, compose, message_id
+from shardpost.weekly_email.model.message import Mail, Positions, draft, message_id
 from shardpost.weekly_email.model.recipient import (
     UNSUBSCRIBED,
     Member,
@@ -74,12 +74,6 @@ class SubscriptionsUnknownError(ShardpostError):
     """Subscriptions cannot be read from the tables, so mailing has to stop."""
 
 
-def nobody_unsubscribed(client: str) -> bool:
-    """Return False: no client has unsubscribed since the run began."""
-    del client
-    return False
-
-
 @dataclass
 class Unsubscribed:
     """Checks whether a client has unsubscribed since the run's first snapshot.
@@ -126,7 +120,7 @@ class SendPlan:
     resend: ResendPolicy
     context: EmailContext
     clock: Callable[[], datetime]
-    has_unsubscribed: Callable[[str], bool] = nobody_unsubscribed
+    has_unsubscribed: Callable[[str], bool]
     open_clients: int = 0
     stop_reason: str | None = None
 
@@ -195,7 +189,7 @@ class SendPlan:
         context, date = self.context, self.clock()
         contacts = context.newest if before is DeliveryState.FAILED else context.snapshot
         try:
-            mail = compose(context, to, positions, date)
+            mail = draft(context, to, positions, date).mail()
             written = Written(context.snapshot, context.as_of, contacts, date, mail.digest)
             return MailToSend(mail, before, self.ledger_index.resent(to.client), written)
         except ComposeError as error:

@@ -28,7 +28,7 @@ from shardpost.weekly_email.model.server_health import Refusal, open_clients_err
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport, joined, status_document
 from shardpost.weekly_email.outcomes import Progress
-from shardpost.weekly_email.send_plan import SendPlan, nobody_unsubscribed
+from shardpost.weekly_email.send_plan import SendPlan
 from shardpost.weekly_email.shard_sender import PauseWatch, ShardSender, stop_reason_by_signal
 from shardpost.weekly_email.smtp_server import SmtpServer
 from shardpost.weekly_email.week_state import WeekState
@@ -114,7 +114,7 @@ class SendOptions:
     resend: ResendPolicy
     now: datetime
     started: float
-    has_unsubscribed: Callable[[str], bool] = nobody_unsubscribed
+    has_unsubscribed: Callable[[str], bool] = lambda _: False  # until a send can ask
 
     def plan(self, ledger_index: LedgerIndex) -> SendPlan:
         """Return the plan of a shard with that ledger."""

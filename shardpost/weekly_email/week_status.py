@@ -29,11 +29,7 @@ from shardpost.weekly_email.ledger_projection import ask_shards, sent_since, sta
 from shardpost.weekly_email.ledger_topic import ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_report import (
-    ShardStatus,
-    cause_of,
-    status_document,
-)
+from shardpost.weekly_email.model.week_report import ShardStatus, cause_of, status_document
 from shardpost.weekly_email.model.week_tables import ClosedWeek
 from shardpost.weekly_email.week_state import WeekState
 
@@ -89,7 +85,7 @@ def week_document(
         if (at := audience.audience_erased_at) is not None:
             erased = {"at": at.isoformat(), "clients": audience.recipients}
             document["audience_erased"] = erased
-        document["late"] = find_late(found.installation, audience)
+        document["late"] = find_late(found.state.installation, audience)
     document["has_run"] = has_run(found, shards)
     if closed is not None:
         document["closed"] = closed.explanation
@@ -104,7 +100,8 @@ def rows_of(found: WeekStatus, client: str) -> list[dict[str, Any]]:
         return []
     shard = partition_of(client, found.partitions)
     start = found.state.first_offsets(found.partitions).get(shard)
-    return ShardLedger(found.installation.kafka, found.week, shard).rows_of(client, start=start)
+    ledger = ShardLedger(found.state.installation.kafka, found.week, shard)
+    return ledger.rows_of(client, start=start)
 
 
 def states_of_client(
@@ -225,7 +222,7 @@ def pace_of(status: WeekStatus, now: datetime) -> Pace:
     def sent(_: int, ledger: Connection) -> tuple[int, int | None, int | None]:
         return sent_since(ledger, status.week, since)
 
-    found = ask_shards(status.installation, range(status.partitions), sent)
+    found = ask_shards(status.state.installation, range(status.partitions), sent)
     bounds = [at for _, *times in found for at in times if at is not None]
     if not bounds:
         return Pace(0, PACE_SECONDS, None)

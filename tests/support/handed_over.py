@@ -45,7 +45,7 @@ class Run:
         prepared = self._prepared()
         index = LedgerIndex.fold(self._ledger().entries())
         policy = ResendPolicy(again_failed=self.again)
-        plan = SendPlan(index, policy, prepared.context, lambda: self.now)
+        plan = SendPlan(index, policy, prepared.context, lambda: self.now, lambda _: False)
         [step] = plan.steps([self._member(prepared)])
         assert isinstance(step, MailToSend)
         self._write(step.entry(DeliveryState.SENDING))

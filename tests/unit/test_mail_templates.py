@@ -21,7 +21,7 @@ from shardpost.weekly_email.model.mail_templates import (
     known_language,
     number_text,
 )
-from shardpost.weekly_email.model.message import compose
+from shardpost.weekly_email.model.message import draft
 from shardpost.weekly_email.model.recipient import Recipient
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.own_templates import TemplateSettings, templates_of, write_shipped
@@ -49,7 +49,7 @@ def mail(
     row = {"ticker": "AAPL", "amount": amount, "exchange": "NASDAQ"}
     held = [{"position": str(number), **row} for number in range(positions)]
     to = Recipient(client, name, Address("ann@x.example", needs_utf8=False), language)
-    made = compose(EmailContext(WEEK, as_of, "US", SENDER, templates), to, held, DATE)
+    made = draft(EmailContext(WEEK, as_of, "US", SENDER, templates), to, held, DATE).mail()
     message = email.message_from_bytes(made.content, policy=email.policy.default)
     assert isinstance(message, EmailMessage)
     assert not message.defects

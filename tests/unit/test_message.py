@@ -18,7 +18,7 @@ from shardpost.values.addresses import Address, UnusableAddress, check_address
 from shardpost.weekly_email.model.email_context import ComposeError, EmailContext
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.mail_templates import MailTemplates
-from shardpost.weekly_email.model.message import Mail, compose, held_values, message_id
+from shardpost.weekly_email.model.message import Mail, draft, held_values, message_id
 from shardpost.weekly_email.model.recipient import Member, NotMailed, Recipient, recipient_of
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.smtp_server import SenderSettings
@@ -44,7 +44,7 @@ def context(week: IsoWeek = WEEK, **more: Any) -> EmailContext:
 
 
 def mail(name: str = "Ann", client: str = "client1", *, to: str = "ann@x.example") -> Mail:
-    return compose(context(), *compose_input(name, client, to))
+    return draft(context(), *compose_input(name, client, to)).mail()
 
 
 def compose_input(
@@ -59,7 +59,7 @@ def compose_input(
 def signed(secrets: str, client: str = "client1") -> Mail:
     url = "https://shardpost.example/unsubscribe?client={client}&token={token}"
     signing = context(unsubscribe_url=url, unsubscribe_secret=secrets)
-    return compose(signing, *compose_input(client=client))
+    return draft(signing, *compose_input(client=client)).mail()
 
 
 def parsed(found: Mail) -> EmailMessage:
@@ -109,7 +109,7 @@ def test_two_lists_of_one_domain_have_their_own_ids() -> None:
     us, gb = context(), context(mail_list_id="weekly-holdings-gb")
     assert us.domain == gb.domain
     assert message_id(us, "client1") != message_id(gb, "client1")
-    found = parsed(compose(gb, *compose_input()))
+    found = parsed(draft(gb, *compose_input()).mail())
     assert found["List-Id"] == "<weekly-holdings-gb.shardpost.example>"
     assert found["Message-ID"] == message_id(gb, "client1")
 
@@ -147,7 +147,7 @@ def test_of_a_stock_with_several_positions_the_totals_by_stock_are_told() -> Non
     recipient, _, date = compose_input()
     rows = [("1", "AAPL", "100", "NASDAQ"), ("3", "FB", "33", "NASDAQ")]
     more = [("7", "AAPL", "0.5", "NASDAQ"), ("9", "AAPL", "1", "IEX"), ("11", None, "5", "IEX")]
-    found = compose(context(), recipient, held(*rows, *more, ("12", None, "6", "IEX")), date)
+    found = draft(context(), recipient, held(*rows, *more, ("12", None, "6", "IEX")), date).mail()
     text, html = text_of(found, "plain"), text_of(found, "html")
     [_, totals] = text.split("Totals by stock:\n\n")
     assert totals.split("\n\n")[0].splitlines() == [
@@ -186,12 +186,13 @@ def test_an_address_beyond_ascii_stands_in_the_header_as_it_is(name: str) -> Non
 
 
 def test_no_line_is_longer_than_mail_allows_and_all_end_with_crlf() -> None:
-    content = compose(
+    made = draft(
         context(),
         Recipient("c", "n" * 5000, Address("ann@x.example", needs_utf8=False)),
         held(("p" * 5000, "t" * 5000, "9" * 5000, "e" * 5000)),
         DATE,
-    ).content
+    )
+    content = made.mail().content
     assert max(map(len, content.split(b"\r\n"))) <= 998
     assert b"\n" not in content.replace(b"\r\n", b"")
     assert b"\r" not in content.replace(b"\r\n", b"")
@@ -220,7 +221,7 @@ def test_each_line_of_a_body_ends_with_crlf_whatever_the_template_ends_with(text
     templates = MailTemplates(
         tuple((name, text) for name in ("weekly_email.html", "weekly_email.txt"))
     )
-    found = compose(replace(context(), templates=templates), *compose_input("Jörg " * 20))
+    found = draft(replace(context(), templates=templates), *compose_input("Jörg " * 20)).mail()
     assert not re.search(rb"(?<!\r)\n|\r(?!\n)", found.content)
     assert found.content.endswith(b"--\r\n")
     expected = text.replace("\r\n", "\n").replace("\r", "\n").strip("\n")
@@ -235,7 +236,7 @@ def test_a_client_whose_link_would_be_too_long_cannot_be_written_to() -> None:
 def test_html_of_a_ticker_stays_text() -> None:
     recipient, _, date = compose_input()
     again = held(*[("<b>", "&", "1", "X<script>")] * 2)
-    html = text_of(compose(context(), recipient, again, date), "html")
+    html = text_of(draft(context(), recipient, again, date).mail(), "html")
     assert "&lt;b&gt;" in html
     assert "<script>" not in html
     assert rows_of(html)[1] == ["<b>", "&", "1", "X<script>"]

@@ -187,11 +187,9 @@ def _entry(about: LedgerEntry, document: dict[str, Any]) -> LedgerEntry:
     return replace(entry, resends=resends, written=written)
 
 
-CLOSED_STATES = (
-    DeliveryState.SENT,
-    DeliveryState.FAILED,
-    DeliveryState.UNKNOWN,
-    DeliveryState.SUPPRESSED,
+# What is `sending` when a week is closed becomes unknown.
+CLOSED_STATES: tuple[DeliveryState, ...] = tuple(
+    state for state in DeliveryState if state is not DeliveryState.SENDING
 )
 
 

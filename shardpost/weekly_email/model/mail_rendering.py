@@ -207,11 +207,6 @@ def face_of(templates: MailTemplates, language: str | None) -> Face:
     return Face(templates, language)
 
 
-def rendered(templates: MailTemplates, language: str | None, values: Values) -> Rendered:
-    """Return the parts of one mail."""
-    return face_of(templates, language).render(values)
-
-
 def check(templates: MailTemplates) -> None:
     """Try all templates in each language; raises TemplateError for the first wrong one."""
     face_of(templates, None).check_sources()

@@ -26,7 +26,7 @@ from shardpost.weekly_email.model.email_context import (
     encoded,
     mailboxes,
 )
-from shardpost.weekly_email.model.mail_rendering import rendered
+from shardpost.weekly_email.model.mail_rendering import face_of
 from shardpost.weekly_email.model.mail_templates import (
     ENGLISH,
     MOST_ROWS,
@@ -102,11 +102,6 @@ class Draft:
         )
 
 
-def compose(context: EmailContext, to: Recipient, positions: Positions, date: datetime) -> Mail:
-    """Write one e-mail: RFC 5322 headers, List-* with one-click unsubscribing, text and HTML."""
-    return draft(context, to, positions, date).mail()
-
-
 def draft(
     context: EmailContext,
     to: Recipient,
@@ -117,10 +112,11 @@ def draft(
 ) -> Draft:
     """Return one e-mail before encoding, from the templates of its language.
 
-    A test is marked, has another Message-ID and no list headers: its link leads to the site without
-    naming a client, so that nobody is unsubscribed. Raises TemplateError for a template that fails
-    on the client. Auto-Submitted (RFC 3834, 5) silences responders. The RFC allows Precedence for
-    older responders, which know `bulk`.
+    It has RFC 5322 headers, and List-* with one-click unsubscribing. A test is marked, has another
+    Message-ID and no list headers: its link leads to the site without naming a client, so that
+    nobody is unsubscribed. Raises TemplateError for a template that fails on the client.
+    Auto-Submitted (RFC 3834, 5) silences responders. The RFC allows Precedence for older
+    responders, which know `bulk`.
     """
     language = context.templates.language_for(to.language)
     values = {
@@ -134,7 +130,7 @@ def draft(
     if is_test:
         site = urlsplit(context.sender.unsubscribe_url)
         values["unsubscribe"] = f"{site.scheme}://{site.netloc}/"
-    found = rendered(context.templates, language, values)
+    found = face_of(context.templates, language).render(values)
     sender, identity = context.sender, message_id(context, to.client)
     answers = mailboxes(found.reply_to)
     headers: Headers = {
@@ -190,9 +186,7 @@ _STOCKS = {"Ticker": str.ljust, "Exchange": str.ljust, "Positions": str.rjust, "
 
 
 def held_values(
-    positions: Positions,
-    language: str | None = None,
-    most_rows: int = MOST_ROWS,
+    positions: Positions, language: str | None = None, most_rows: int = MOST_ROWS
 ) -> Values:
     """Return the template variables (mail_templates.py) of one client's positions.
 

@@ -35,10 +35,7 @@ MOST_LOGGED = 1000  # clients per list
 
 
 def dry_run(
-    installation: Installation,
-    week: PreparedWeek,
-    options: SendOptions,
-    recipients: Path | None,
+    installation: Installation, week: PreparedWeek, options: SendOptions, recipients: Path | None
 ) -> dict[str, Any]:
     """List what would become of each client.
 
