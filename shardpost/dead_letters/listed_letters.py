@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +22,6 @@ from shardpost.dead_letters.model.letter_history import ListFilters, Step
 from shardpost.dead_letters.model.retry_policy import delay
 from shardpost.delta.query import python_values
 from shardpost.installation import Installation
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 MICROSECOND = timedelta(microseconds=1)
 
@@ -66,7 +63,8 @@ class ListedLetters:
 
     def due(self, now: datetime) -> int:
         """Return the number of waiting letters that are due."""
-        frame: Any = self._frame("origin_topic", "attempt", "jitter", "delayed_from")
+        names = ("origin_topic", "attempt", "jitter", "delayed_from")
+        frame: Any = self.index.rows.select(names).filter(self.chosen).to_pandas()
         frame["age"] = (now - frame["delayed_from"]) // MICROSECOND
         waiting, count = frame.dropna(subset="age"), 0
         for kind, letters in waiting.groupby(["origin_topic", "attempt"], observed=True):
@@ -78,8 +76,9 @@ class ListedLetters:
 
     def groups(self) -> list[LetterGroup]:
         """Return the letters by state, origin and error, the largest groups first."""
-        columns = [self._codes(name) for name in ("state", "origin_topic", "fingerprint")]
-        codes = [codes for codes, _ in columns]
+        names = ("state", "origin_topic", "fingerprint")
+        columns = [coded(self.index.rows[name]) for name in names]
+        codes = [codes.filter(self.chosen) for codes, _ in columns]
         table = pa.Table.from_arrays([*codes, self._rows], [*"abc", "row"])
         found = table.group_by([*"abc"], use_threads=False).aggregate(
             [("row", "count"), ("row", "min"), ("row", "max")]
@@ -108,23 +107,11 @@ class ListedLetters:
 
     def ids(self) -> set[str]:
         """Return the ids of all."""
-        return {*self._column("id").to_pylist()}
+        return {*self.index.rows["id"].filter(self.chosen).to_pylist()}
 
     @cached_property
     def _rows(self) -> pa.Array:
         return pc.indices_nonzero(self.chosen)
-
-    def _column(self, name: str) -> pa.ChunkedArray:
-        return self.index.rows[name].filter(self.chosen)
-
-    def _frame(self, *names: str) -> "DataFrame":
-        """Return columns of the letters; texts are categories."""
-        frame: DataFrame = self.index.rows.select(names).filter(self.chosen).to_pandas()
-        return frame
-
-    def _codes(self, name: str) -> tuple[pa.ChunkedArray, list[str]]:
-        codes, names = coded(self.index.rows[name])
-        return codes.filter(self.chosen), names
 
     def _taken(self, numbers: pa.Array) -> list[Step]:
         rows = self.index.rows.take(numbers)

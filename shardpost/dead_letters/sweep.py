@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, starmap
 from operator import attrgetter
 from sqlite3 import Connection
@@ -58,7 +58,6 @@ from shardpost.projection import disk_errors_explained, open_temporary
 from shardpost.spark import driver
 from shardpost.spark.job import JobResult
 from shardpost.topics import guards
-from shardpost.values.retry_settings import RetryRules
 
 log = logging.getLogger(__name__)
 
@@ -103,14 +102,10 @@ class Sweep:
     routes: Routes
     now: datetime
 
-    @cached_property
-    def rules(self) -> RetryRules:
-        """The retry rules of the settings."""
-        return self.installation.settings.retry_rules
-
     def records(self, record: Record, selected: SelectedLetter) -> Sequence[Outgoing]:
         """Return the records that carry out a letter's outcome."""
-        return outcome_records(record, selected, self.rules, self.routes, self.now)
+        rules = self.installation.settings.retry_rules
+        return outcome_records(record, selected, rules, self.routes, self.now)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from shardpost.dead_letters.model.letter_format import ORIGIN_TOPIC, header_text
-from shardpost.dead_letters.model.retry_policy import Outcome, reported
+from shardpost.dead_letters.model.retry_policy import Outcome
 from shardpost.dead_letters.model.transition_records import PARKED_ERROR
 from shardpost.errors import DONE, one_line
 from shardpost.installation import Installation
@@ -53,12 +53,6 @@ class Gap:
         topic, partition = self.partition
         place = {"topic": topic, "partition": partition, "from": self.first, "to": self.last}
         return {**place, "reason": self.reason}
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> "Gap":
-        """Return the gap of such a form."""
-        partition = TopicPartition(form["topic"], form["partition"])
-        return cls(partition, form["from"], form["to"], form["reason"])
 
 
 def next_offset(
@@ -123,7 +117,11 @@ def as_json(
     `swept_again` are the partitions whose first sweep was lost and is not counted.
     """
     return {
-        **reported(counts),
+        "retried": counts[Outcome.RETRY],
+        "parked": counts[Outcome.PARK],
+        "dropped": counts[Outcome.DROP],
+        "waiting": counts[Outcome.WAIT] + counts[Outcome.RESTORE],
+        "held": counts[Outcome.HOLD],
         "taken_in": intake.taken_in,
         "parked_errors": [
             {"origin": group.origin or None, "error": group.error, "letters": count}
@@ -140,7 +138,9 @@ def for_a_person(result: Mapping[str, Any]) -> list[str]:
     lines = []
     if result["held"]:
         lines.append(f"held: {result['held']}, too large for the parking lot: see the log")
-    lines += [str(Gap.from_json(gap)) for gap in result["gaps"]]
+    for gap in result["gaps"]:
+        place = TopicPartition(gap["topic"], gap["partition"])
+        lines.append(str(Gap(place, gap["from"], gap["to"], gap["reason"])))
     lines += [f"not read: {reason}" for reason in result["not_read"]]
     lines += [f"{partition}: {NOT_COUNTED}" for partition in result["swept_again"]]
     return [*parked_lines(result), *map(one_line, lines)]

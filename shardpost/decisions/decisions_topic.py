@@ -55,10 +55,7 @@ def record(
 
 
 def list_since(
-    kafka: Kafka,
-    oldest: datetime,
-    kinds: Collection[Kind] | None = None,
-    most: int | None = None,
+    kafka: Kafka, oldest: datetime, kinds: Collection[Kind] | None = None, most: int | None = None
 ) -> Iterator[tuple[Decision, dict[str, bytes]]]:
     """Yield the decisions since a time, with their headers, and read none that is far older.
 

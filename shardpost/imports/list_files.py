@@ -13,16 +13,16 @@ from collections.abc import Iterable, Iterator
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+from pyarrow import parquet, types
 
 from shardpost.errors import ShardpostError, single_line
 from shardpost.imports.csv_rows import MOST_QUOTED, CsvTable, Values, cut, quoted, wrong
 from shardpost.imports.import_job import GZIP, files_of
 from shardpost.imports.model.list_format import FoundColumns, SourceColumn, Target, plain
 from shardpost.imports.model.source import FileSource, Format
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 ROWS_AT_ONCE = 10_000
 # Decodes bytes that are not UTF-8 so that they are encoded as what they were.
@@ -44,7 +44,7 @@ class ListReader:
         self.names: dict[str, object] = {}
         self.rows = 0
 
-    def parts(self) -> "Iterator[pa.Table]":
+    def parts(self) -> Iterator[pa.Table]:
         """Yield the rows, with the columns of the target as bytes.
 
         ShardpostError if a file may have been cut, has rows that are none, or changes meanwhile.
@@ -92,10 +92,8 @@ def _stamps(source: FileSource) -> list[tuple[Path, int, int]]:
     return [(path, found.st_size, found.st_mtime_ns) for path, found in there]
 
 
-def _texts(reader: ListReader, path: Path) -> "Iterator[pa.Table]":
+def _texts(reader: ListReader, path: Path) -> Iterator[pa.Table]:
     """Yield the rows of a file of text, unpacked; its lines end with a line feed only."""
-    import pyarrow as pa
-
     is_packed = path.suffix == GZIP
     if is_packed and not path.stat().st_size:
         raise EOFError("it is empty")
@@ -210,8 +208,6 @@ _SPARK_TYPES = {"large_string": "string", "string_view": "string", "bool": "bool
 
 def _spark_type(type_: Any) -> str:
     """Return Spark's name of a type of texts or numbers in Arrow; of another, Arrow's."""
-    from pyarrow import types
-
     if types.is_dictionary(type_):
         type_ = type_.value_type
     if types.is_integer(type_):
@@ -220,10 +216,7 @@ def _spark_type(type_: Any) -> str:
     return re.sub(r"decimal\d+\((\d+), (\d+)\)", r"decimal(\1,\2)", found)
 
 
-def _parquet(reader: ListReader, path: Path) -> "Iterator[pa.Table]":
-    import pyarrow as pa
-    from pyarrow import parquet
-
+def _parquet(reader: ListReader, path: Path) -> Iterator[pa.Table]:
     try:
         with parquet.ParquetFile(path) as file:
             fields = [*file.schema_arrow]

@@ -67,46 +67,30 @@ def applied_import(kafka: Kafka, import_id: str) -> AppliedImport | None:
     return found
 
 
-def record_of(kafka: Kafka, applied: AppliedImport, why: str, **more: str) -> Outgoing:
-    """Return the record that says that an import was applied, with more headers."""
-    about = applied.import_id.encode()
-    decision = Decision(about, Kind.IMPORTED, applied.who, applied.when, why)
-    headers = {name: text.encode() for name, text in more.items()}
-    headers[CONTENT_HEADER] = applied.content.encode()
-    return decisions_topic.written(kafka, decision, headers)
-
-
 log = logging.getLogger(__name__)
 
 ROWS_AT_ONCE = 50_000  # records in the driver's memory
 
 
-class ImportWriter:
+class ImportWriter(Transactions):
     """The writer of all imports into one topic: `open` fences any older one."""
 
     def __init__(self, installation: Installation, topic: str, config: TopicConfig) -> None:
-        self._installation, self._topic = installation, topic
-        self._writer = Transactions(
+        super().__init__(
             installation.kafka,
-            f"{self._topic}/import",
+            f"{topic}/import",
             may_write=partial(guards.require_owner, installation),
-            fenced=f"fenced: another import into {self._topic} has taken over; this import stops."
-            " Run it again to see what is left",
-            failed=f"{self._topic}: cannot write to it ({{reason}}): run the import again to"
-            " write the rest",
+            fenced=f"fenced: another import into {topic} has taken over; this import stops. Run it"
+            " again to see what is left",
+            failed=f"{topic}: cannot write to it ({{reason}}): run the import again to write the"
+            " rest",
             **producer_config(config),
         )
-        self._count = 0
+        self._topic, self._count = topic, 0
 
-    def open(self) -> None:
-        """Fence older writers, and abort what they left open."""
-        self._writer.open()
-
-    def close(self) -> None:
-        """Close the connection to Kafka."""
-        self._writer.close()
-
-    def write(self, records: Iterable[Outgoing], decided: Outgoing, ends: Mapping[int, int]) -> int:
+    def write_all(
+        self, records: Iterable[Outgoing], decided: Outgoing, ends: Mapping[int, int]
+    ) -> int:
         """Write all records, then the decision; return the number of records.
 
         `ends` are those of the topic when the difference was made. ShardpostError if another
@@ -117,7 +101,7 @@ class ImportWriter:
             more = [decided] if batch.is_last else []
             own = Counter(record.partition for record in batch.records)
             check = partial(self._require_no_others, decided.key, known, own)
-            self._writer.write([*batch.records, *more], check=check)
+            self.write([*batch.records, *more], check=check)
             self._count += len(batch.records)
             for partition in own:
                 known[partition] += 1  # the marker of the transaction
@@ -132,13 +116,13 @@ class ImportWriter:
 
         Only aborted ones of this import may be there.
         """
-        kafka = self._installation.kafka
-        marks = offsets.watermarks(kafka, {self._topic: len(known)}, committed=False)
+        marks = offsets.watermarks(self._kafka, {self._topic: len(known)}, committed=False)
         for number, (_, end) in marks[self._topic].items():
             partition, start = TopicPartition(self._topic, number), known[number]
-            has_more = end != start + own.get(number, 0)
-            more = read_to_end(kafka, partition, start=start, uncommitted=True) if has_more else ()
-            for message in more:
+            known[number] = end
+            if end == start + own.get(number, 0):
+                continue
+            for message in read_to_end(self._kafka, partition, start=start, uncommitted=True):
                 if (HEADER, import_id) not in headers_of(message):
                     done = counted(self._count, "record is", "records are")
                     raise ShardpostError(
@@ -146,7 +130,6 @@ class ImportWriter:
                         f" it since the list was compared; {done} written, but not the rest: run"
                         " `shardpost compact`, then the import again"
                     )
-            known[number] = end
         step("import batch in its transaction")
 
 
@@ -180,7 +163,7 @@ def import_list(installation: Installation, request: ImportRequest) -> JobResult
         written = None
         if writer is not None and before is None and planned.refusal is None:
             step("write")
-            written = writer.write(planned.records(), planned.decided(), base.ends)
+            written = writer.write_all(planned.records(), planned.decided(), base.ends)
         return (NEEDS_ATTENTION if planned.refusal else DONE), planned.as_json(written)
 
 
@@ -227,13 +210,15 @@ class _Import:
 
     def decided(self) -> Outgoing:
         """Return the record that says that it was applied."""
-        counts = ", ".join(f"{self.found.plan.count(change)} {change}" for change in WRITTEN)
-        why = self.request.why or f"{self.request.source}: {counts}"
-        who, now = self.request.who, self.request.now
-        applied = AppliedImport(self.import_id, self.found.content, who, now)
-        watermark = self.found.plan.watermark
-        more = {STREAM_HEADER: self.request.stream, WATERMARK_HEADER: watermark or ""}
-        return record_of(self.installation.kafka, applied, why, **(more if watermark else {}))
+        request, plan, about = self.request, self.found.plan, self.import_id.encode()
+        counts = ", ".join(f"{plan.count(change)} {change}" for change in WRITTEN)
+        why = request.why or f"{request.source}: {counts}"
+        decision = Decision(about, Kind.IMPORTED, request.who, request.now, why)
+        headers = {CONTENT_HEADER: self.found.content.encode()}
+        if plan.watermark:
+            headers[STREAM_HEADER] = request.stream.encode()
+            headers[WATERMARK_HEADER] = plan.watermark.encode()
+        return decisions_topic.written(self.installation.kafka, decision, headers)
 
     def as_json(self, written: int | None) -> dict[str, Any]:
         """Return the result; `written` records by this run, None if it did not apply it."""

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
@@ -176,10 +175,11 @@ def _is_in(view: Snapshot, table: Table) -> bool:
 
 @dataclass(frozen=True)
 class TableSize:
-    """`table` is a folder; `files` and `bytes` are all in it but the log, which has `log_bytes`.
+    """The size of a table, in the contract's form.
 
-    `rows` are those of the newest version that is kept;
-    `versions` are so many that are kept, for what `kept_for` says.
+    `table` is a folder; `files` and `bytes` are all in it but the log, which has `log_bytes`.
+    `rows` are those of the newest version that is kept; `versions` are so many that are kept, for
+    what `kept_for` says.
     """
 
     table: str
@@ -189,10 +189,6 @@ class TableSize:
     rows: int
     versions: int
     kept_for: str
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it in the contract's form."""
-        return vars(self)
 
 
 def table_sizes(tables: Tables) -> list[TableSize]:

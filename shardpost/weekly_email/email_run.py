@@ -178,8 +178,9 @@ def at_rate(installation: Installation, patience: float) -> AbstractContextManag
 def _counted(week: PreparedWeek, reports: Sequence[ShardReport]) -> list[ShardStatus]:
     """Count as `emails` does, or use the counts of the shards if that fails."""
     audience = week.frozen or EarlyAudience(week.snapshot, week.as_of)
+    status = WeekStatus(week.state, audience, week.ledger.partitions)
     try:
-        return WeekStatus(week.state, audience, week.partitions).by_shard(week.shards, wait=True)
+        return status.by_shard(week.shards, wait=True)
     except ShardpostError as error:
         log.warning(
             "%s: cannot read the ledger, so the counts come from the shards: %s",

@@ -35,8 +35,9 @@ ACCEPT = "Nothing was frozen or mailed. If this is intended, run it once with --
 class PreparedWeek:
     """The week, its as-of instant, and its frozen audience or None.
 
-    Every mode of the job starts from it. `snapshot` is the newest one; `shards` are this run's.
-    Raises ShardpostError for an audience that was erased or has another number of shards.
+    Every mode of the job starts from it. `snapshot` is the newest one; `shards` are this run's, of
+    all partitions of `ledger`. Raises ShardpostError for an audience that was erased or has another
+    number of shards.
     """
 
     state: WeekState
@@ -51,17 +52,12 @@ class PreparedWeek:
     def __post_init__(self) -> None:
         if self.frozen is not None:
             self.frozen.require_audience()
-            self.frozen.require_shards(self.partitions)
+            self.frozen.require_shards(self.ledger.partitions)
 
     @property
     def iso_week(self) -> IsoWeek:
         """The week."""
         return self.state.week
-
-    @property
-    def partitions(self) -> int:
-        """The total number of shards."""
-        return self.ledger.partitions
 
     @property
     def snapshot_number(self) -> int:
@@ -83,7 +79,7 @@ class PreparedWeek:
             "week": str(self.iso_week),
             "snapshot": self.snapshot_number,
             "as_of": self.as_of.isoformat(),
-            "shards": self.partitions,
+            "shards": self.ledger.partitions,
             "recipients": self.frozen.recipients if self.frozen else None,
             "groups": [shard_text(group) for group in groups],
             "skipped": None,

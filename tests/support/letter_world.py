@@ -21,11 +21,11 @@ from shardpost.dead_letters.listed_letters import listed
 from shardpost.dead_letters.model import letter_format, letters
 from shardpost.dead_letters.model.letter_history import ListFilters, Step, newest_steps
 from shardpost.dead_letters.model.redrive_request import RedriveRequest
-from shardpost.dead_letters.model.retry_policy import reported
 from shardpost.dead_letters.redrive import RedriveResult, carry_out_redrive
 from shardpost.dead_letters.redrive_plan import prepared
 from shardpost.dead_letters.stored_letters import known_to_wait
 from shardpost.dead_letters.sweep import PartitionReport, Sweep, sweep_partition
+from shardpost.dead_letters.sweep_job import Intake, as_json
 from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks
@@ -245,7 +245,8 @@ def total(reports: Iterable[PartitionReport]) -> dict[str, int]:
     found: Counter[str] = Counter()
     for report in reports:
         assert report.error is None, report.error
-        found.update(reported(report.counts))
+        swept = as_json(report.counts, Counter(), Intake())
+        found.update({name: count for name, count in swept.items() if isinstance(count, int)})
     return {name: count for name, count in found.items() if count}
 
 

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError, UsageError, WrongArgumentError
 from shardpost.imports import run
 from shardpost.imports.import_job import find_source, read_profile
@@ -20,6 +21,7 @@ from shardpost.imports.model.list_format import (
 )
 from shardpost.imports.model.plan import Change, Plan, notes, summary
 from shardpost.imports.model.source import (
+    CONTENT_HEADER,
     STREAM_HEADER,
     WATERMARK_HEADER,
     AppliedImport,
@@ -33,10 +35,11 @@ from shardpost.imports.model.source import (
     is_id_of,
     jdbc_source,
 )
-from shardpost.imports.run import ImportWriter, applied_import, record_of
+from shardpost.imports.run import ImportWriter, applied_import
 from shardpost.imports.spark.comparison import find_base
 from shardpost.imports.spark.watermarks import last_watermark
 from shardpost.kafka import offsets, records
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_metadata import topic_config
@@ -385,12 +388,20 @@ def ends(kafka: MemoryKafka) -> dict[int, int]:
     return {partition: high for partition, (_, high) in found["positions"].items()}
 
 
+def record_of(kafka: Kafka, applied: AppliedImport, why: str, **more: str) -> Outgoing:
+    about = applied.import_id.encode()
+    decision = Decision(about, Kind.IMPORTED, applied.who, applied.when, why)
+    headers = {name: text.encode() for name, text in more.items()}
+    headers[CONTENT_HEADER] = applied.content.encode()
+    return decisions_topic.written(kafka, decision, headers)
+
+
 def write(kafka: MemoryKafka, keys: list[str], since: dict[int, int]) -> int:
     config = topic_config(installed(kafka.settings).kafka, "positions")
     with closing(ImportWriter(installed(kafka.settings), "positions", config)) as writer:
         writer.open()
         decided = record_of(installed(kafka.settings).kafka, APPLIED, "a list")
-        return writer.write(map(record, keys), decided, since)
+        return writer.write_all(map(record, keys), decided, since)
 
 
 def test_all_is_written_once_and_then_on_record(

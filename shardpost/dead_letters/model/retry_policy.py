@@ -11,7 +11,6 @@ in values: numbers, ids, what is quoted, and what comes after `, found`.
 
 import math
 import re
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from functools import lru_cache
@@ -81,17 +80,6 @@ class SelectedLetter(NamedTuple):
     release_offset: int
     resolved_attempt: int | None
     stored_key: bytes
-
-
-def reported(counts: Counter[Outcome]) -> dict[str, int]:
-    """Return the counts as a sweep reports them."""
-    return {
-        "retried": counts[Outcome.RETRY],
-        "parked": counts[Outcome.PARK],
-        "dropped": counts[Outcome.DROP],
-        "waiting": counts[Outcome.WAIT] + counts[Outcome.RESTORE],
-        "held": counts[Outcome.HOLD],
-    }
 
 
 class RetryDecision(NamedTuple):

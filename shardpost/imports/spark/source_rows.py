@@ -31,12 +31,7 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.model.fields import BLANKS, FieldType, columns_of, has_id_as_key
 from shardpost.holders.spark.decoding import decoded
 from shardpost.imports.list_files import ListReader
-from shardpost.imports.model.list_format import (
-    WATERMARK,
-    Profile,
-    SourceColumn,
-    Target,
-)
+from shardpost.imports.model.list_format import WATERMARK, Profile, SourceColumn, Target
 from shardpost.imports.model.source import FileSource, JdbcSource, Source
 from shardpost.imports.spark import watermarks
 from shardpost.installation import Installation

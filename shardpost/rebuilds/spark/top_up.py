@@ -40,11 +40,7 @@ from shardpost.spark.run_size import is_few
 
 
 def standby_writer(
-    spark: SparkSession,
-    where: Tables,
-    last: Snapshot,
-    at: Snapshot,
-    own: Collection[str],
+    spark: SparkSession, where: Tables, last: Snapshot, at: Snapshot, own: Collection[str]
 ) -> TableWriter:
     """Return a writer of the tables `own` as `last` has them, for where the snapshot `at` is.
 

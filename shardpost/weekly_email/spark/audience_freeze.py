@@ -82,7 +82,7 @@ class WeekFrames:
             *("client", "name", "email"),
             F.coalesce("known", F.lit(False)).alias("has_contact"),
             "positions",
-            partition_column(self.spark, F.col("client"), week.partitions).alias("shard"),
+            partition_column(self.spark, F.col("client"), week.ledger.partitions).alias("shard"),
             "language",
         )
 
@@ -133,7 +133,7 @@ def _frozen(
         snapshot=week.snapshot.number,
         as_of=week.as_of,
         frozen_at=request.now,
-        shards=week.partitions,
+        shards=week.ledger.partitions,
         recipients=counts[RECIPIENTS],
         country=week.snapshot.country,
         unknown_positions=week.snapshot.counts.unknown.unknown_positions,
