@@ -180,7 +180,7 @@ def start(settings: Settings) -> None:
             others = [daemon for other, daemon in daemons.items() if other != name]
             wait_until(lambda: port_accepts(settings.airflow_port), what, START_SECONDS, others)
         if name in missing:
-            daemons[name].stop()  # ends what a crashed one left of its process group
+            daemons[name].stop()  # ends what a crashed one left of its session
             daemons[name].start()
     wait_until(
         lambda: not _unhealthy_parts(settings, since), what, START_SECONDS, list(daemons.values())

@@ -177,36 +177,33 @@ class Daemon:
         return self.pid is not None
 
     def stop(self, wait: float = STOP_SECONDS) -> None:
-        """Send it SIGTERM, and after `wait` seconds SIGKILL to what is left of its process group.
+        """Send it SIGTERM, and after `wait` seconds SIGKILL to what is left of its session.
 
         Returns when no process is left; does nothing where there is none.
         """
-        group = self._group()
+        session = self._session()
         pid = self.pid
         if pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
                 os.kill(pid, signal.SIGCONT)  # a stopped process does not handle signals
             _poll(lambda: not self.alive, wait)
-        if group is not None and group_members(group):
-            with suppress(ProcessLookupError):
-                os.killpg(group, signal.SIGKILL)
-            if not _poll(lambda: not group_members(group), STOP_SECONDS):
+        if session is not None:
+            if not _poll(lambda: not _kill_session(session), STOP_SECONDS):
                 raise ShardpostError(
-                    f"{self.name}: pids {group_members(group)} do not end after SIGKILL"
+                    f"{self.name}: pids {session_members(session)} do not end after SIGKILL"
                 )
-        if group is not None:
             with suppress(ChildProcessError):
-                os.waitpid(group, os.WNOHANG)  # reaps it where this process is its parent
+                os.waitpid(session, os.WNOHANG)  # reaps it where this process is its parent
         with suppress(OSError):  # a home that cannot be written: the process has ended anyway
             self.pid_file.unlink(missing_ok=True)
 
-    def _group(self) -> int | None:
-        """Return the process group, also of a dead leader; None if its number may be reused."""
+    def _session(self) -> int | None:
+        """Return the session, also of a dead leader; None if its number may be reused."""
         identity = self._of_this_boot
         if identity is None:
             return None
-        taken = stat_of(identity.pid)  # no pid is reused while a process group has it
+        taken = stat_of(identity.pid)  # no pid is reused while a session has it
         reused = taken is not None and taken.started != identity.started
         return None if reused else identity.pid
 
@@ -234,9 +231,21 @@ def stop_together(daemons: Sequence[Daemon], wait: float = STOP_SECONDS) -> None
         list(pool.map(lambda daemon: daemon.stop(wait), daemons))
 
 
-def group_members(group: int) -> list[int]:
-    """Return the running processes of a process group."""
-    return [pid for pid in psutil.pids() if (stat := stat_of(pid)) and stat.group == group]
+def session_members(session: int) -> list[int]:
+    """Return the running processes of a session.
+
+    Airflow's tasks are in process groups of their own, and overwrite what they were started with.
+    """
+    return [pid for pid in psutil.pids() if (stat := stat_of(pid)) and stat.session == session]
+
+
+def _kill_session(session: int) -> list[int]:
+    """Send SIGKILL to the processes of a session that still run; return them."""
+    left = session_members(session)
+    for pid in left:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return left
 
 
 def wait_until(

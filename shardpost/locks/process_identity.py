@@ -11,10 +11,10 @@ import psutil
 
 
 class Stat(NamedTuple):
-    """A running process, by proc(5): its state, process group, start in ticks since boot."""
+    """A running process, by proc(5): its state, session, start in ticks since boot."""
 
     state: str
-    group: int
+    session: int
     started: int
 
 
@@ -24,7 +24,7 @@ def stat_of(pid: int) -> Stat | None:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    return None if state in "ZX" else Stat(state, int(fields[1]), int(fields[18]))
+    return None if state in "ZX" else Stat(state, int(fields[2]), int(fields[18]))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shardpost.embedded.daemons import Daemon, group_members, log_hint, wait_until
+from shardpost.embedded.daemons import Daemon, log_hint, session_members, wait_until
 from shardpost.errors import ShardpostError
 from shardpost.locks.process_identity import stat_of
 from shardpost.spark.job import NOISE, job_folder, pass_on, run_job
@@ -100,17 +100,18 @@ def test_a_pid_file_without_content_names_no_process(tmp_path: Path, text: str) 
     daemon.stop()
 
 
-def test_stopping_also_ends_what_a_killed_process_left_behind(tmp_path: Path) -> None:
-    daemon = daemon_of(tmp_path, "bash", "-c", "sleep 300 & exec sleep 301")
+@pytest.mark.parametrize("group", ["", "set -m; "], ids=["its group", "a group of its own"])
+def test_stopping_also_ends_what_a_killed_process_left_behind(tmp_path: Path, group: str) -> None:
+    daemon = daemon_of(tmp_path, "bash", "-c", f"{group}sleep 300 & exec sleep 301")
     daemon.start()
-    group = daemon.pid
-    assert group is not None
-    wait_until(lambda: len(group_members(group)) == 2, "the child", 10, [daemon])
-    os.kill(group, signal.SIGKILL)
+    session = daemon.pid
+    assert session is not None
+    wait_until(lambda: len(session_members(session)) == 2, "the child", 10, [daemon])
+    os.kill(session, signal.SIGKILL)
     wait_until(lambda: not daemon.alive, "the end", 10)
-    assert len(group_members(group)) == 1
+    assert len(session_members(session)) == 1
     daemon.stop()
-    assert group_members(group) == []
+    assert session_members(session) == []
 
 
 def test_what_does_not_heed_term_is_killed(tmp_path: Path) -> None:
