@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from airflow.dag_processing.bundles.manager import DagBundlesManager
 from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
-from airflow.models.asset import AssetEvent
+from airflow.models.asset import AssetActive, AssetEvent
 from airflow.sdk import Asset
 from airflow.utils.session import create_session
 from shardpost_assets import FollowerWatch, assets, table_uri, topic_uri, value_of
@@ -48,10 +48,12 @@ SWAPPED = REBUILT | {"view": VIEW | {"snapshot": 8}, "committed": 8, "published"
 @pytest.fixture
 def known(bag: DagBag) -> None:
     """Let Airflow know our DAGs and their assets, which have no event yet."""
-    DagBundlesManager().sync_bundles_to_db()  # type: ignore[no-untyped-call]
-    sync_bag_to_db(bag, "dags-folder", None)
     with create_session() as session:
         session.execute(delete(AssetEvent))
+        # Of one name one is active: perhaps another test's, which had its tables elsewhere.
+        session.execute(delete(AssetActive))
+    DagBundlesManager().sync_bundles_to_db()  # type: ignore[no-untyped-call]
+    sync_bag_to_db(bag, "dags-folder", None)
 
 
 def events() -> dict[str, Any]:
