@@ -59,47 +59,10 @@ LOGGING = "-Dlog4j2.configurationFile=log4j2.properties"
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8"}
 
 PID_FILE = "kafka.pid"
-# Paths are relative to home/kafka, so that no character of the home's path has to be escaped.
-PROPERTIES = """\
-process.roles=broker,controller
-node.id=1
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-controller.listener.names=CONTROLLER
-controller.quorum.bootstrap.servers=127.0.0.1:{controller}
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
-log.dirs={data}
-# Topics are created by `shardpost topics apply` only.
-auto.create.topics.enable=false
-# One node: internal topics have one replica and few partitions; a group waits for no members.
-offsets.topic.replication.factor=1
-offsets.topic.num.partitions=8
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-transaction.state.log.num.partitions=8
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-share.coordinator.state.topic.num.partitions=8
-group.initial.rebalance.delay.ms=0
-# Offsets of an inactive group are kept for a year: a stack may be down for a long time.
-offsets.retention.minutes=525600
-"""
-
-LOG4J2 = """\
-appender.file.type=RollingFile
-appender.file.name=FILE
-appender.file.fileName=../logs/kafka.log
-appender.file.filePattern=../logs/kafka.log.%i
-appender.file.layout.type=PatternLayout
-appender.file.layout.pattern=%d %p %c{1}: %m%n
-appender.file.policies.type=Policies
-appender.file.policies.size.type=SizeBasedTriggeringPolicy
-appender.file.policies.size.size=10MB
-appender.file.strategy.type=DefaultRolloverStrategy
-appender.file.strategy.max=3
-rootLogger.level=WARN
-rootLogger.appenderRef.file.ref=FILE
-"""
+# With {names} for what differs. Paths are relative to home/kafka, so that no character of the
+# home's path has to be escaped.
+PROPERTIES = Path(__file__).with_name("server.properties").read_text()
+LOG4J2 = Path(__file__).with_name("log4j2.properties").read_text()
 
 
 def classpath() -> str:
