@@ -139,11 +139,7 @@ def start(settings: Settings) -> None:
     daemon.stop()  # ends what a killed broker left behind
     configure(settings, daemon.command[0])
     daemon.start()
-    try:
-        _wait(settings, daemon)
-    except BaseException:
-        daemon.stop()
-        raise
+    _wait(settings, daemon)
 
 
 def stop(settings: Settings) -> None:

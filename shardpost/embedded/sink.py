@@ -27,16 +27,11 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 def start(settings: Settings) -> None:
     """Start the sink unless it is up; return when it is ready."""
     daemon = _daemon(settings)
-    if is_fresh := not daemon.alive:
+    if not daemon.alive:
         daemons.require_free_port(settings.smtp_port, "the mail sink", "SHARDPOST_SMTP_PORT")
         daemon.start()
-    try:
-        what = f"the mail sink on port {settings.smtp_port}"
-        wait_until(lambda: _is_ready(settings), what, START_SECONDS, [daemon])
-    except BaseException:
-        if is_fresh:
-            daemon.stop()
-        raise
+    what = f"the mail sink on port {settings.smtp_port}"
+    wait_until(lambda: _is_ready(settings), what, START_SECONDS, [daemon])
 
 
 def stop(settings: Settings) -> None:
