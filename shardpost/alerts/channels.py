@@ -8,11 +8,11 @@ import os
 import re
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from hashlib import blake2b
 from logging.handlers import BufferingHandler
 from typing import Any
@@ -23,6 +23,7 @@ from shardpost.errors import ShardpostError, one_line
 from shardpost.installation import Installation
 from shardpost.locks.locks import exclusive
 from shardpost.locks.shared_files import Files, SharedFile
+from shardpost.waiting import answers
 
 # How long all channels together may take.
 PATIENCE_SECONDS = 30.0
@@ -155,20 +156,9 @@ def send_all(
     messages: Mapping[Channel, Message], patience: float = PATIENCE_SECONDS
 ) -> list[Delivery]:
     """Send each channel its message, in parallel; one that takes longer has failed."""
-    deliveries: dict[Channel, Delivery] = {}
-
-    def send(channel: Channel) -> None:
-        deliveries[channel] = channel.send(messages[channel])
-
-    # They end with the process at the latest.
-    threads = [threading.Thread(target=send, args=(channel,), daemon=True) for channel in messages]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + patience
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    late = f"no answer within {patience:g} s"
-    return [deliveries.get(channel) or Delivery(channel.name, late) for channel in messages]
+    sending = [partial(channel.send, message) for channel, message in messages.items()]
+    found, late = dict(answers(sending, patience)), f"no answer within {patience:g} s"
+    return [found.get(n) or Delivery(channel.name, late) for n, channel in enumerate(messages)]
 
 
 def without_secrets(text: str, url: str) -> str:

@@ -1,6 +1,5 @@
 """`shardpost runs`: request, list, dispatch and release runs of DAGs."""
 
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.installation import Installation, opened
 from shardpost.run_requests.model.requests import RequestStatus
 from shardpost.settings import load
+from shardpost.waiting import attempts
 from shardpost.wording import duration_text
 
 if TYPE_CHECKING:
@@ -70,18 +70,15 @@ def _settled_status(kafka: "Kafka", sent: "SentRequest") -> RequestStatus:
     """Wait for the settled status; ShardpostError, with what is known, at the deadline."""
     from shardpost.run_requests.request_client import request_status
 
-    deadline = time.monotonic() + WAIT_SECONDS
-    while (status := request_status(kafka, sent)) is None or not status.settled:
-        if time.monotonic() > deadline:
-            so_far = (
-                "is not processed yet" if status is None else "has won, but its run has not started"
-            )
-            raise ShardpostError(
-                f"{sent.coordinates} {so_far} after {WAIT_SECONDS:g} s: the request remains in"
-                " its topic; `shardpost runs dispatch` shows what is wrong"
-            )
-        time.sleep(POLL_SECONDS)
-    return status
+    for _ in attempts(WAIT_SECONDS, POLL_SECONDS):
+        status = request_status(kafka, sent)
+        if status is not None and status.settled:
+            return status
+    so_far = "is not processed yet" if status is None else "has won, but its run has not started"
+    raise ShardpostError(
+        f"{sent.coordinates} {so_far} after {WAIT_SECONDS:g} s: the request remains in"
+        " its topic; `shardpost runs dispatch` shows what is wrong"
+    )
 
 
 def _status_text(key: str, status: RequestStatus) -> str:

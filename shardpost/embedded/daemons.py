@@ -11,7 +11,6 @@ import re
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -23,6 +22,7 @@ import psutil
 
 from shardpost.errors import ShardpostError
 from shardpost.locks.process_identity import boot_of_machine, stat_of
+from shardpost.waiting import attempts
 
 LOOPBACK = "127.0.0.1"
 # Below the ephemeral ports of Linux: a port that is chosen now stays free.
@@ -275,9 +275,4 @@ def log_hint(log: Path) -> str:
 
 
 def _poll(condition: Callable[[], bool], wait: float) -> bool:
-    deadline = time.monotonic() + wait
-    while not condition():
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(POLL_SECONDS)
-    return True
+    return any(condition() for _ in attempts(wait, POLL_SECONDS))

@@ -9,9 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pkgutil import resolve_name
-from queue import Empty, SimpleQueue
-from threading import Thread
 from typing import Any, Generic, Protocol, TypeVar
 
 import confluent_kafka
@@ -21,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings.forms import JAVA_ONLY, OAUTH_CALLBACK
+from shardpost.waiting import answers
 
 TRANSACTIONS_TOPIC = "__transaction_state"  # Kafka's own: one is listed, not all
 # A partition has no leader for a moment: it is new, its broker has just started, or another one
@@ -86,37 +86,29 @@ def why_nobody_listens(bootstrap: str, seconds: float) -> str | None:
     reasons are given by their names.
     """
     servers = [server.strip() for server in bootstrap.split(",")]
-    # A server and why it cannot be connected to; None if it can.
-    answers: SimpleQueue[tuple[str, str | None]] = SimpleQueue()
-    for server in servers:  # daemons: resolving a name cannot be interrupted
-        Thread(target=_connect, args=(server, seconds, answers), daemon=True).start()
     reasons = dict.fromkeys(servers, f"no answer within {seconds:g} s")
-    deadline = time.monotonic() + seconds
-    for _ in servers:
-        try:
-            server, reason = answers.get(timeout=max(0.0, deadline - time.monotonic()))
-        except Empty:
-            break
+    # In threads: resolving a name cannot be interrupted.
+    asked = [partial(_why_not_connected, server, seconds) for server in servers]
+    for number, reason in answers(asked, seconds):
         if reason is None:
             return None
-        reasons[server] = reason
+        reasons[servers[number]] = reason
     if len(servers) == 1:
         return reasons[servers[0]]
     return ", ".join(f"{server}: {reason}" for server, reason in reasons.items())
 
 
-def _connect(server: str, seconds: float, answers: "SimpleQueue[tuple[str, str | None]]") -> None:
+def _why_not_connected(server: str, seconds: float) -> str | None:
     host, _, port = server.rpartition("://")[2].rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), seconds).close()
     except TimeoutError:
-        answers.put((server, f"no answer within {seconds:g} s"))
+        return f"no answer within {seconds:g} s"
     except OSError as error:
-        answers.put((server, (error.strerror or str(error)).lower()))
+        return (error.strerror or str(error)).lower()
     except ValueError as error:  # of a port or a name that no socket takes
-        answers.put((server, str(error)))
-    else:
-        answers.put((server, None))
+        return str(error)
+    return None
 
 
 def connect(client: Producer, seconds: float) -> None:

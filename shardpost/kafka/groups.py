@@ -17,7 +17,6 @@ import pickle
 import resource
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Collection
 from concurrent.futures import Future
@@ -31,6 +30,7 @@ from confluent_kafka.admin import AdminClient
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka, Patience
 from shardpost.kafka.partitioning import partition_of_group
+from shardpost.waiting import attempts
 
 OFFSETS_TOPIC = "__consumer_offsets"
 # Not `-m`: what it answers would be of another module.
@@ -62,24 +62,18 @@ def await_coordinators(client: AdminClient, seconds: float) -> tuple[int, set[in
     while len(left) < count:
         name = f"shardpost-asks-{next(numbers)}"
         left.setdefault(partition_of_group(name, count), name)
-    deadline = time.monotonic() + seconds
-    while left:
+    for _ in attempts(seconds, ASK_AGAIN_SECONDS):
+        if not left:
+            break
         asked = client.describe_consumer_groups([*left.values()], request_timeout=seconds)
         left = {number: name for number, name in left.items() if not _is_ready(asked[name])}
-        if time.monotonic() >= deadline:
-            break
-        if left:
-            time.sleep(ASK_AGAIN_SECONDS)
     return count, set(left)
 
 
 def _is_ready(answer: "Future[Any]") -> bool:
     """Tell whether it answered, even with an error about the group."""
-    try:
-        answer.result()
-    except KafkaException as error:
-        return error.args[0].code() not in _NOT_READY
-    return True
+    error = answer.exception()
+    return error is None or error.args[0].code() not in _NOT_READY
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 Each is asked for many partitions at once.
 """
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
@@ -21,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from shardpost.kafka.clients import TRANSIENT_ERRORS, GroupConsumer
 from shardpost.kafka.coordinates import Coordinates, Offsets, TopicPartition, Watermarks
 from shardpost.kafka.kafka import LEADER_SECONDS, Kafka
+from shardpost.waiting import attempts
 
 PARTITIONS_AT_ONCE = 2_000
 
@@ -220,12 +220,11 @@ def stable_ends(
     rule; what comes meanwhile is not waited for.
     """
     high = ends_of(watermarks(kafka, counts, committed=False))
-    deadline = time.monotonic() + min(most_seconds, kafka.timeout)
-    while True:
+    for _ in attempts(min(most_seconds, kafka.timeout), STABLE_POLL_SECONDS):
         found = StableEnds(high, watermarks(kafka, counts, committed=True))
-        if not found.open or time.monotonic() >= deadline:
-            return found
-        time.sleep(STABLE_POLL_SECONDS)
+        if not found.open:
+            break
+    return found
 
 
 class CommittedOffset(NamedTuple):

@@ -3,12 +3,11 @@
 Whether a topic was recreated is asked in topic_metadata.py.
 """
 
-import time
 from collections.abc import Mapping
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -21,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.kafka import Kafka
+from shardpost.waiting import attempts
 
 # What somebody else has done at the same time is shown after so long at the most.
 SHOWN_SECONDS = 5.0
@@ -37,12 +37,11 @@ def create_topics(kafka: Kafka, topics: list[NewTopic]) -> tuple[set[str], list[
     client = kafka.admin()
     futures = client.create_topics(topics, operation_timeout=timeout, request_timeout=timeout)
     for name, future in futures.items():
-        try:
-            future.result()
+        error = future.exception()
+        if error is None:
             created.add(name)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                failed.append(_failure(error, f"topic {name} cannot be created", "Create on it"))
+        elif error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            failed.append(_failure(error, f"topic {name} cannot be created", "Create on it"))
     return created, failed
 
 
@@ -91,27 +90,21 @@ def add_partitions(kafka: Kafka, counts: Mapping[str, int]) -> list[ShardpostErr
 
 def _has(client: AdminClient, topic: str, count: int) -> bool:
     """Tell whether a topic has that many partitions; brokers learn of it one by one."""
-    deadline = time.monotonic() + SHOWN_SECONDS
-    while True:
-        found = client.list_topics(topic, timeout=SHOWN_SECONDS).topics[topic]
-        if len(found.partitions) >= count:
-            return True
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(POLL_SECONDS)
+    return any(
+        len(client.list_topics(topic, timeout=SHOWN_SECONDS).topics[topic].partitions) >= count
+        for _ in attempts(SHOWN_SECONDS, POLL_SECONDS)
+    )
 
 
-def _failures(futures: Mapping[str, Any], what: str, right: str) -> list[ShardpostError]:
-    failed = []
-    for topic, future in futures.items():
-        try:
-            future.result()
-        except KafkaException as error:
-            failed.append(_failure(error, f"topic {topic}: {what}", right))
-    return failed
+def _failures(futures: Mapping[str, Future[Any]], what: str, right: str) -> list[ShardpostError]:
+    return [
+        _failure(error, f"topic {topic}: {what}", right)
+        for topic, future in futures.items()
+        if (error := future.exception())
+    ]
 
 
-def _failure(error: KafkaException, what: str, right: str) -> ShardpostError:
+def _failure(error: BaseException, what: str, right: str) -> ShardpostError:
     found = error.args[0]
     advice = f": allow {right} for this user" if found.code() in _REFUSED else ""
     return ShardpostError(f"{what}: {found.str()}{advice}")

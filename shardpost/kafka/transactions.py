@@ -5,8 +5,7 @@ What a fenced writer left can be read afterwards; it has no further effect.
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from queue import Empty, SimpleQueue
-from threading import Event, Thread
+from threading import Event
 from typing import Any, NamedTuple
 
 import confluent_kafka
@@ -17,6 +16,7 @@ from shardpost.kafka.clients import connect
 from shardpost.kafka.coordinates import Coordinates, TopicPartition
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError, Patience
 from shardpost.kafka.records import Outgoing
+from shardpost.waiting import answers
 
 _FENCED = frozenset(
     {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
@@ -206,7 +206,6 @@ class Transactions:
         librdkafka 2.16 waits for ever, whatever it is told, if the broker that coordinates the
         group leaves the cluster just then (its issues 5456 and 5511).
         """
-        answers: SimpleQueue[BaseException | None] = SimpleQueue()
         metadata = () if consumed.metadata is None else (consumed.metadata,)
         arguments = (
             [confluent_kafka.TopicPartition(*consumed.partition, consumed.offset, *metadata)],
@@ -214,15 +213,15 @@ class Transactions:
             self._transaction_seconds,
         )
         send = partial(self._producer.send_offsets_to_transaction, *arguments)
-        Thread(target=_answer, args=(send, answers), daemon=True).start()
-        try:
-            error = answers.get(timeout=self._transaction_seconds + LATE_SECONDS)
-        except Empty:
-            text = self._failed_text.format(reason="Kafka did not answer a commit of an offset")
-            self._broken = LostAnswerError(text)
-            raise self._broken from None
-        if error is not None:
-            raise error
+        for _, error in answers(
+            [partial(_error_of, send)], self._transaction_seconds + LATE_SECONDS
+        ):
+            if error is not None:
+                raise error
+            return
+        text = self._failed_text.format(reason="Kafka did not answer a commit of an offset")
+        self._broken = LostAnswerError(text)
+        raise self._broken
 
     def _cause(self, found: KafkaError) -> KafkaError:
         """Return the error that stopped the transaction, which a later call may have met."""
@@ -287,13 +286,12 @@ class Transactions:
         return self._broken
 
 
-def _answer(call: Callable[[], object], answers: "SimpleQueue[BaseException | None]") -> None:
+def _error_of(call: Callable[[], object]) -> BaseException | None:
     try:
         call()
     except BaseException as error:
-        answers.put(error)
-    else:
-        answers.put(None)
+        return error
+    return None
 
 
 def produce(kafka: Kafka, record: Outgoing) -> Coordinates:

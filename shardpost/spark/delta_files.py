@@ -4,7 +4,6 @@ Spark reads and writes the files; delta/table_log.py commits them.
 """
 
 import json
-import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from shardpost.delta.table import LayeredVersion, Table, Version, type_text
 from shardpost.errors import ShardpostError
 from shardpost.spark import run_size
 from shardpost.spark.submit import is_local
+from shardpost.waiting import attempts
 from shardpost.wording import counted
 
 # Without a length to cut bounds at, Parquet leaves out all statistics of a column with values of
@@ -136,10 +136,8 @@ def _require_all(written: Written, observed: Observation) -> None:
     A worker without that storage writes to its own disk, and its rows would be missing.
     """
     future: Any = observed._jo.future()  # type: ignore[union-attr]
-    deadline = time.monotonic() + COUNT_SECONDS
-    while not future.isCompleted() and time.monotonic() < deadline:
-        time.sleep(COUNT_POLL_SECONDS)
-    rows = observed.get["rows"] if future.isCompleted() else None
+    is_known = any(future.isCompleted() for _ in attempts(COUNT_SECONDS, COUNT_POLL_SECONDS))
+    rows = observed.get["rows"] if is_known else None
     if rows != written.rows:
         expected = "all rows" if rows is None else counted(rows, "row")
         raise ShardpostError(

@@ -23,6 +23,7 @@ from shardpost.topics.declared import DECLARED, TopicSpec
 from shardpost.topics.model.plan import TopicPlan, plan_changes
 from shardpost.topics.observation import observe_topics, require_cluster
 from shardpost.topics.topics_file import expected_topics
+from shardpost.waiting import attempts
 from shardpost.wording import counted
 
 RETRY_SECONDS = 1.0
@@ -178,15 +179,15 @@ def _applied(
 
 
 def _await_changes(installation: Installation) -> None:
-    deadline = time.monotonic() + installation.kafka.timeout
-    while left := [one for one in plan_topics(installation) if one.changes]:
-        if time.monotonic() > deadline:
-            said = "; ".join(f"{one.topic}: {', '.join(map(str, one.changes))}" for one in left)
-            raise ShardpostError(
-                f"Kafka at {installation.kafka.bootstrap} accepted the changes but does not show"
-                f" them after {installation.kafka.timeout:g} s: {said}"
-            )
-        time.sleep(POLL_SECONDS)
+    for _ in attempts(installation.kafka.timeout, POLL_SECONDS):
+        left = [one for one in plan_topics(installation) if one.changes]
+        if not left:
+            return
+    said = "; ".join(f"{one.topic}: {', '.join(map(str, one.changes))}" for one in left)
+    raise ShardpostError(
+        f"Kafka at {installation.kafka.bootstrap} accepted the changes but does not show"
+        f" them after {installation.kafka.timeout:g} s: {said}"
+    )
 
 
 def _await_leaders(kafka: Kafka, names: Sequence[str]) -> dict[str, int]:
@@ -194,18 +195,15 @@ def _await_leaders(kafka: Kafka, names: Sequence[str]) -> dict[str, int]:
 
     A new partition's leader is in the metadata a moment before it answers requests.
     """
-    deadline = time.monotonic() + kafka.timeout
-    while True:
+    for _ in attempts(kafka.timeout, POLL_SECONDS):
         leaders = partition_leaders(kafka, names)
         late = [name for name in names if not all((leaders.get(name) or {0: False}).values())]
         if not late:
             counts = {name: len(leaders[name]) for name in names}
             watermarks(kafka, counts, committed=True)
             return counts
-        if time.monotonic() > deadline:
-            raise ShardpostError(
-                f"no leader for every partition of {', '.join(late)} at {kafka.bootstrap}"
-                f" after {kafka.timeout:g} s: see the broker's log; a topic that Kafka"
-                " does not show to this user requires the ACL operation Describe"
-            )
-        time.sleep(POLL_SECONDS)
+    raise ShardpostError(
+        f"no leader for every partition of {', '.join(late)} at {kafka.bootstrap}"
+        f" after {kafka.timeout:g} s: see the broker's log; a topic that Kafka"
+        " does not show to this user requires the ACL operation Describe"
+    )

@@ -34,6 +34,7 @@ from shardpost.topics.model.cluster import (
     release,
 )
 from shardpost.topics.topics_file import TopicsFile
+from shardpost.waiting import attempts
 
 DESCRIBE_SECONDS = 10.0
 VERSION_SECONDS = 5.0
@@ -169,9 +170,8 @@ def brokers_described(kafka: Kafka, brokers: Iterable[int]) -> dict[int, Describ
 
 def described(kafka: Kafka, kind: ResourceType, names: list[str]) -> dict[str, Described]:
     """Return the settings of topics, or of brokers, that exist."""
-    deadline = time.monotonic() + min(DESCRIBE_SECONDS, kafka.timeout)
     found, left = dict[str, Described](), names
-    while left:
+    for _ in attempts(min(DESCRIBE_SECONDS, kafka.timeout), LEADER_RETRY_SECONDS):
         failed = list[str]()
         for name, future in describe_configs(kafka, kind, left):
             try:
@@ -184,9 +184,8 @@ def described(kafka: Kafka, kind: ResourceType, names: list[str]) -> dict[str, D
                 if error.args[0].code() in TRANSIENT_ERRORS:
                     failed.append(name)
         left = failed
-        if time.monotonic() > deadline:
+        if not left:
             break
-        time.sleep(LEADER_RETRY_SECONDS if left else 0)
     return found
 
 
