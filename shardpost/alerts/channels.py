@@ -106,7 +106,7 @@ def channels(installation: Installation) -> list[Channel]:
     One that Apprise refuses is among them, under its scheme. Of a salted hash of the URL, a name
     ends with 16 bits: they tell a URL from the one before it, and not what its secrets are.
     """
-    urls = installation.settings.alert_urls
+    urls = (installation.settings.alerts or "").split()
     return [_channel(installation, *one) for one in enumerate(urls, 1)]
 
 

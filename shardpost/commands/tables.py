@@ -141,8 +141,6 @@ def erase_command(client: str, why: str, by: str, dry_run: bool) -> int:
     """
     from shardpost.maintenance.erasure import ErasureRequest, erase
 
-    if not client:
-        raise UsageError("CLIENT: expected a client id, found none")
     installation, request = opened(), ErasureRequest(client, by, why, datetime.now(UTC))
     if not dry_run:
         confirm(f"Erase {client}?", lambda: erase(installation, request, dry_run=True).lines())

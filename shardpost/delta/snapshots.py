@@ -188,12 +188,8 @@ def commit(tables: Tables, snapshot: Snapshot) -> None:
 
 def update_looked_at(tables: Tables, snapshot: Snapshot) -> None:
     """Store a committed snapshot again, with the results of a later look at the inputs."""
-    row = arrow_rows(SNAPSHOTS, [snapshot])
-
-    def update(table: RowTable) -> None:
-        table.update(snapshot.number, row)
-
-    _change(tables, update, f"the `looked_at` of snapshot {snapshot.number}")
+    row, what = arrow_rows(SNAPSHOTS, [snapshot]), f"the `looked_at` of snapshot {snapshot.number}"
+    _change(tables, lambda table: table.update(snapshot.number, row), what)
 
 
 def drop(tables: Tables, numbers: Collection[int]) -> None:
@@ -206,11 +202,7 @@ def drop(tables: Tables, numbers: Collection[int]) -> None:
 
 def note_transaction(tables: Tables, application: str, version: int) -> None:
     """Store the version of an application transaction of Delta's in the log of the table."""
-
-    def note(table: RowTable) -> None:
-        table.note({application: version})
-
-    _change(tables, note, f"{application} {version}")
+    _change(tables, lambda table: table.note({application: version}), f"{application} {version}")
 
 
 def _change(tables: Tables, make: Callable[[RowTable], None], what: str) -> None:

@@ -130,7 +130,7 @@ def status(settings: Settings) -> dict[str, State]:
         reached = is_reachable(Installation(settings).kafka, EXTERNAL_SECONDS)
         states[KAFKA] = {"state": UP if reached else DOWN, "address": settings.bootstrap}
     if SMTP not in states:
-        host, port = settings.mail_server, settings.smtp_port
+        host, port = settings.smtp_host or "", settings.smtp_port
         states[SMTP] = _foreign(f"{host}:{port}", host, port)
     if AIRFLOW not in states:
         address = urlsplit(settings.airflow_url or "")

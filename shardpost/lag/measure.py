@@ -47,17 +47,8 @@ from shardpost.wording import some_of
 LETTERS_TABLE = "shardpost-letters-table"
 OWN = (COMPACTION, LETTERS_TABLE)
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_NOTES = re.compile(rf"{PUBLISHED}|{OWNER}|{REJECTED}-{_UUID}")
-
-
-def is_note(group: str) -> bool:
-    """Tell whether a group is one of ours whose offsets are bookmarks: nothing reads by them.
-
-    Such as share_holders_topic.py and rejected_letters.py name; others may begin like them.
-    """
-    return _NOTES.fullmatch(group) is not None
-
-
+# Groups of ours whose offsets are bookmarks, which nothing reads by. Others may begin like them.
+NOTES = re.compile(rf"{PUBLISHED}|{OWNER}|{REJECTED}-{_UUID}")
 _OWN_READERS = frozenset({*OWN, INTAKE, DISPATCH})
 
 
@@ -179,7 +170,7 @@ def _positions(
             assigned=frozenset(at for at in group.assigned if wanted.has(at.topic)),
         )
         for group in found.groups
-        if group.name not in OWN and not is_note(group.name)
+        if group.name not in OWN and not NOTES.fullmatch(group.name)
     ]
     expiry = offset_expiry(installation.kafka, others, counts.get(OFFSETS_TOPIC, 0), problems)
     positions = [position for position in own if wanted.has(position.partition.topic)]

@@ -54,9 +54,11 @@ class ProcessIdentity:
     @property
     def is_gone(self) -> bool:
         """Tell whether it is known to have ended: it was here and is no longer."""
-        stat = stat_of(self.pid)
-        has_ended = str(stat.started) != self.start if stat else not _is_hidden(self.pid)
-        return self.is_here and has_ended
+        if stat := stat_of(self.pid):
+            return self.is_here and str(stat.started) != self.start
+        # It may be hidden from this one, as another user's.
+        is_hidden = psutil.pid_exists(self.pid) and not os.access(f"/proc/{self.pid}/stat", os.R_OK)
+        return self.is_here and not is_hidden
 
 
 @cache
@@ -71,8 +73,3 @@ def _machine() -> str:
 def boot_of_machine() -> str:
     """Return the id of this start of the machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def _is_hidden(pid: int) -> bool:
-    """Tell whether that process may be hidden from this one, as another user's."""
-    return psutil.pid_exists(pid) and not os.access(f"/proc/{pid}/stat", os.R_OK)

@@ -6,6 +6,7 @@ each action for a token that was made for this user and this action, by Airflow'
 Runs of our DAGs are started in the name of that user, by Airflow itself, in its API server.
 """
 
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -41,24 +42,26 @@ CLIENTS_HIDDEN = f"Clients are named here to users who may see the DAGs {', '.jo
 
 def sees(dag: str) -> Dependency:
     """Return the condition of a page: its user may see that DAG."""
-
-    def check(user: GetUserDep, request: Request) -> None:
-        own = request.app.state.own.id(dag)
-        if not is_allowed(user, own, "GET"):
-            raise HTTPException(403, f"for users who may see the DAG {own}")
-
-    return Depends(check)  # type: ignore[no-any-return]
+    return _allowed("see", may_see, dag)
 
 
 def acts(dag: str) -> list[Dependency]:
     """Return the conditions of an action: its user may run that DAG, and sent our form."""
+    return [_allowed("run", may_run, dag), Depends(require_own_form)]
 
+
+def _allowed(what: str, may: Callable[[BaseUser, str], bool], dag: str) -> Dependency:
     def check(user: GetUserDep, request: Request) -> None:
         own = request.app.state.own.id(dag)
-        if not may_run(user, own):
-            raise HTTPException(403, f"for users who may run the DAG {own}")
+        if not may(user, own):
+            raise HTTPException(403, f"for users who may {what} the DAG {own}")
 
-    return [Depends(check), Depends(require_own_form)]
+    return Depends(check)  # type: ignore[no-any-return]
+
+
+def may_see(user: BaseUser, dag: str) -> bool:
+    """Tell whether a user may see a DAG, and what belongs to it."""
+    return is_allowed(user, dag, "GET")
 
 
 def may_run(user: BaseUser, dag: str) -> bool:

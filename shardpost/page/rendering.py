@@ -136,9 +136,6 @@ def page_of(
     return Listing(columns, shown, empty, total=len(rows), number=max(1, number))
 
 
-# Days that are offered.
-
-
 @cache
 def environment() -> Environment:
     """Return what renders the templates."""

@@ -19,6 +19,7 @@ from shardpost.run_requests.request_client import (
     list_runs,
     send_request,
 )
+from shardpost.run_requests.request_client import release as release_key
 
 router = APIRouter(prefix="/runs", dependencies=[sees(RUNS)])
 COLUMNS = ("key", "state", "since", "DAG", "requested by", "run")
@@ -118,8 +119,6 @@ def release(
     visit: CurrentRequest, key: Annotated[str, Form()], run: Annotated[str, Form()], why: Reason
 ) -> Response:
     """Free a key whose run never ends; none that another run has taken since it was shown."""
-    from shardpost.run_requests.request_client import release
-
-    command = release(visit.installation, key, visit.name, why, visit.now, run_id=run)
+    command = release_key(visit.installation, key, visit.name, why, visit.now, run_id=run)
     said = f"released: {key}; run {command.run_id} of {command.dag} is left running"
     return visit.back_to("runs", said)

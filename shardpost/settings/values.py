@@ -273,11 +273,6 @@ class Settings(BaseModel):
         """Make a folder of the home, if it is not there, and return its path."""
         return home_folder(self.home, *names)
 
-    @property
-    def mail_server(self) -> str:
-        """Host name of the mail server."""
-        return self.smtp_host or "127.0.0.1"
-
     _check_needs = field_validator("*")(require_what_it_needs)
     _check_ports = field_validator(*PORTS)(require_other_port)
     _check_token = field_validator("unsubscribe_url")(require_secret_of_token)
@@ -319,11 +314,6 @@ class Settings(BaseModel):
         of_origin = parse_origins(self.retry_origins or "", default)
         fatal = split_names(self.retry_fatal or "")
         return RetryRules(default, of_origin, fatal, self.topic("retries"))
-
-    @property
-    def alert_urls(self) -> list[str]:
-        """The URLs of the alert channels, which have secrets."""
-        return (self.alerts or "").split()
 
     @property
     def connection_ids(self) -> dict[str, str]:

@@ -31,7 +31,7 @@ from shardpost.kafka.coordinates import OffsetRange, total_size
 from shardpost.kafka.java_settings import java_settings
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import BulkReading, read_to_end, record_of
-from shardpost.kafka.records import HEADERS_LEFT_OUT, Record
+from shardpost.kafka.records import HEADERS_LEFT_OUT, Record, header_bytes
 from shardpost.spark import run_size
 
 log = logging.getLogger(__name__)
@@ -125,10 +125,7 @@ def _client_rows(kafka: Kafka, range_: OffsetRange) -> Iterator[tuple[Any, ...]]
 
 def _row(record: Record) -> tuple[Any, ...]:
     at = min(max(EARLIEST_MS, record.timestamp), LATEST_MS)
-    headers = [
-        (name, value.encode() if isinstance(value, str) else value)
-        for name, value in record.headers
-    ]
+    headers = [(name, header_bytes(value)) for name, value in record.headers]
     return record.key, record.value, record.partition, record.offset, at, headers or None
 
 

@@ -96,16 +96,13 @@ def collect_lag(installation: Installation, now: datetime) -> Observations:
 
 
 def _measure_topic(found: Observations, group: str, topic: str, rows: Iterable[LagRow]) -> None:
-    of = {"group": group, "topic": topic}
-    behind = [row.records_behind for row in rows if row.records_behind is not None]
-    late = [row.seconds_behind for row in rows if row.seconds_behind is not None]
-    left = [row.seconds_to_loss for row in rows if row.seconds_to_loss is not None]
-    if behind:
-        found.measure("records_behind", sum(behind), **of)
-    if late:
-        found.measure("behind_seconds", max(late), **of)
-    if left:
-        found.measure("least_time_to_loss_seconds", min(left), **of)
+    for name, of_all, values in (
+        ("records_behind", sum, [row.records_behind for row in rows]),
+        ("behind_seconds", max, [row.seconds_behind for row in rows]),
+        ("least_time_to_loss_seconds", min, [row.seconds_to_loss for row in rows]),
+    ):
+        if known := [value for value in values if value is not None]:
+            found.measure(name, of_all(known), group=group, topic=topic)
 
 
 def _loss_condition(found: Observations, subject: str, losing: list[LagRow], now: datetime) -> None:

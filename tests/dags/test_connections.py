@@ -220,7 +220,7 @@ def test_secrets_come_from_variables_of_airflow_where_no_setting_gives_them(
     monkeypatch.setenv("SHARDPOST_IMPORT_JDBC_PASSWORD", "given")
     loading._of_this_process.cache_clear()
     settings = task_installation().settings
-    assert settings.alert_urls == ["slack://variable-secret-1"]
+    assert settings.alerts == "slack://variable-secret-1"
     assert settings.unsubscribe_secret == "1:variable-secret-1234"  # noqa: S105
     assert settings.import_jdbc_password == "given"  # noqa: S105
     assert settings.environ()["SHARDPOST_ALERTS"] == "slack://variable-secret-1"

@@ -19,7 +19,7 @@ from shardpost.holders.rejected_letters import GROUP, group_of
 from shardpost.holders.share_holders_topic import PUBLISH_GROUP
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.groups import find_groups
-from shardpost.lag.measure import is_note
+from shardpost.lag.measure import NOTES
 from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
 from shardpost.lag.model.time_to_loss import LagRow, Position, assess, by_time_to_loss, unknown
 from shardpost.wording import duration_text
@@ -72,12 +72,12 @@ def test_a_record_is_lost_when_its_own_time_and_the_retention_are_over() -> None
 
 def test_only_groups_that_we_name_are_notes_of_ours() -> None:
     tables = str(uuid.uuid4())
-    assert all(map(is_note, (PUBLISH_GROUP, group_of(tables))))
+    assert all(map(NOTES.fullmatch, (PUBLISH_GROUP, group_of(tables))))
     others = (
         *("shardpost-publisher", "shardpost-publish-2", "my-shardpost-publish", GROUP),
         *(f"{GROUP}-", group_of("orders"), group_of(f"{tables}-2"), f"{PUBLISH_GROUP}\n"),
     )
-    assert not any(map(is_note, others))
+    assert not any(map(NOTES.fullmatch, others))
 
 
 def test_a_size_that_nobody_tells_is_not_taken_for_none() -> None:
