@@ -11,11 +11,7 @@ from typing import NamedTuple
 
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
-    ListOffsetsResultInfo,
-    OffsetSpec,
-)
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec  # type: ignore[attr-defined]
 
 from shardpost.kafka.clients import TRANSIENT_ERRORS, GroupConsumer
 from shardpost.kafka.coordinates import Coordinates, Offsets, TopicPartition, Watermarks

@@ -11,20 +11,11 @@ from concurrent.futures import Future
 from typing import Any, get_args
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import LISTEN_SECONDS
-from shardpost.kafka.kafka import (
-    FIRST_ANSWER_SECONDS,
-    LEADER_SECONDS,
-    Kafka,
-    KafkaUnreachableError,
-)
+from shardpost.kafka.kafka import FIRST_ANSWER_SECONDS, LEADER_SECONDS, Kafka, KafkaUnreachableError
 from shardpost.kafka.records import MAX_BATCH_BYTES
 from shardpost.values.topic_names import TopicName
 

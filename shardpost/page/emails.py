@@ -19,12 +19,7 @@ from shardpost.page.request import LISTEN_SECONDS, CurrentRequest, PageNumber, P
 from shardpost.weekly_email.delivery_status import ListedClient, WeekStatus
 from shardpost.weekly_email.limits import MailLimits, totals, why_too_late
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_report import (
-    COLUMNS,
-    STATES,
-    ShardStatus,
-    cause_of,
-)
+from shardpost.weekly_email.model.week_report import COLUMNS, STATES, ShardStatus, cause_of
 from shardpost.weekly_email.week_status import (
     KnownWeek,
     Pace,

@@ -31,14 +31,7 @@ from shardpost.page import (
     topics,
 )
 from shardpost.page.command_form import LONGEST_FOUND
-from shardpost.page.rendering import (
-    FOLDER,
-    HEADERS,
-    SECTIONS,
-    Link,
-    environment,
-    runbook_html,
-)
+from shardpost.page.rendering import FOLDER, HEADERS, SECTIONS, Link, environment, runbook_html
 from shardpost.page.request import CurrentRequest, Memory, PageContext
 
 STATIC = FOLDER / "static"

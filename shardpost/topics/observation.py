@@ -7,11 +7,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    ClusterMetadata,
-    ConfigSource,
-    ResourceType,
-)
+from confluent_kafka.admin import ClusterMetadata, ConfigSource, ResourceType  # type: ignore[attr-defined]
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import TRANSIENT_ERRORS
