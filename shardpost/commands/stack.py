@@ -189,11 +189,10 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 def _retrieve(purpose: str, folder: Path) -> None:
     """Let the Ivy that PySpark brings fetch the jars into a folder of that name."""
-    import pyspark
-
     from shardpost.embedded.broker import find_java
+    from shardpost.spark.jars import spark_home
 
-    [ivy] = Path(pyspark.__file__).parent.glob("jars/ivy-*.jar")
+    [ivy] = spark_home().glob("jars/ivy-*.jar")
     command = [
         *(find_java(), f"-Dcache={folder}/cache", "-jar", str(ivy)),
         *("-settings", str(IVY / "settings.xml"), "-ivy", str(IVY / f"{purpose}.xml")),

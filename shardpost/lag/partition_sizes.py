@@ -11,8 +11,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from shardpost.errors import ShardpostError
@@ -22,7 +20,7 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import endings, first_offsets_since
 from shardpost.lag.model.partition import Partition
 from shardpost.lag.model.time_to_loss import Position
-from shardpost.spark.jars import jars_of
+from shardpost.spark.jars import jars_of, spark_home
 
 JVM = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
 # As the Java client prints a replica; one that is on the way to another disk is `isFuture`.
@@ -84,11 +82,11 @@ def _gateway() -> Iterator[Any]:
     """Give a JVM with Kafka's client, which ends with this process at the latest."""
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-    home = os.environ.get("JAVA_HOME")
+    home, own = os.environ.get("JAVA_HOME"), spark_home() / "jars"
     # The last are for logins by tokens.
-    jars = [*jars_of("spark"), *_pyspark_jars("slf4j-api"), *_pyspark_jars("jackson-")]
+    jars = [*jars_of("spark"), *own.glob("slf4j-api*.jar"), *own.glob("jackson-*.jar")]
     port, token = launch_gateway(
-        jarpath=str(next(_pyspark_jars("py4j"))),
+        jarpath=str(next(own.glob("py4j*.jar"))),
         classpath=os.pathsep.join(map(str, jars)),
         javaopts=JVM,
         java_path=f"{home}/bin/java" if home else "java",
@@ -102,12 +100,6 @@ def _gateway() -> Iterator[Any]:
         yield gateway.jvm
     finally:
         gateway.shutdown()
-
-
-def _pyspark_jars(name: str) -> Iterator[Path]:
-    spec = find_spec("pyspark")
-    folder = Path(spec.origin if spec and spec.origin else "").parent / "jars"
-    return folder.glob(f"{name}*.jar")
 
 
 def _not_known(text: str) -> ShardpostError:

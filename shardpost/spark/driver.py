@@ -23,38 +23,14 @@ from shardpost.errors import ShardpostError, harmless
 from shardpost.installation import Installation, opened
 from shardpost.locks import refused_runs
 from shardpost.spark import run_size
-from shardpost.spark.job import BY_DEFAULT, STAYS, JobResult, request_of, terminate_with_parent
-
-# Master and jars come with spark-submit (submit.py).
-SESSION_CONF = {
-    # Of two tasks that send the same, one would fence the other in the middle of its mails.
-    "spark.speculation": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "8",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Files are visible only once they are committed to a table's log: no need to move them at once.
-    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
-    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    # What looks like a variable in a text, such as ${env:HOME}, is that text.
-    "spark.sql.variable.substitute": "false",
-    # Of JSON that cannot be parsed, nothing is returned, and of fields with one name the last, in
-    # variants too. (holders/spark/decoding.py is right about what is broken without them.)
-    "spark.sql.json.enablePartialResults": "false",
-    "spark.sql.variant.allowDuplicateKeys": "true",
-    # Of rows from Arrow that Spark holds in its plan, the optimizer computes all that is asked for,
-    # interpreted and on one core.
-    "spark.sql.execution.arrow.localRelationThreshold": "0",
-    # Of headers with one name the last counts, as for Kafka's own clients.
-    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
-    # Spark's default without kafka: its V2 source passes records on as they are; V1 first makes an
-    # object of each.
-    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
-    # Nobody reads descriptions of plans where the UI is off: each is made several times a query.
-    "spark.sql.maxPlanStringLength": "0",
-    # Looking up where in our code each column was created is slow.
-    "spark.python.sql.dataFrameDebugging.enabled": "false",
-    "spark.sql.dataFrameQueryContext.enabled": "false",
-}
+from shardpost.spark.job import (
+    BY_DEFAULT,
+    STAYS,
+    JobResult,
+    properties,
+    request_of,
+    terminate_with_parent,
+)
 
 
 def start_session(
@@ -67,7 +43,7 @@ def start_session(
     only.
     """
     builder = SparkSession.builder.appName(f"shardpost {app}")
-    for name, value in SESSION_CONF.items():
+    for name, value in properties("session.conf").items():
         builder = builder.config(name, value)
     if at_once is not None:
         SparkContext._ensure_initialized()  # SparkConf knows what was submitted only then

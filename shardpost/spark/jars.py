@@ -22,6 +22,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from shardpost.checkout import IS_CHECKOUT, PACKAGE
@@ -50,6 +51,13 @@ def jars_of(purpose: str) -> list[Path]:
         cure = "make setup" if IS_CHECKOUT else f"shardpost jars fetch {purpose}"
         raise ShardpostError(f"no jars in {folder}: run `{cure}`")
     return found
+
+
+def spark_home() -> Path:
+    """Return the folder of Spark in PySpark, without importing that."""
+    found = find_spec("pyspark")
+    assert found is not None and found.origin is not None  # noqa: S101, PT018 - a dependency of ours
+    return Path(found.origin).parent
 
 
 def packages_zip(folder: Path) -> Path:

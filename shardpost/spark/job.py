@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from threading import Thread
 from typing import IO, Any, TypeVar
@@ -50,6 +51,12 @@ def document_of(request: object, *, with_now: bool = True) -> str:
     except PydanticSerializationError:
         raise UsageError(f"expected text in UTF-8, found {request!r}") from None
     return made.decode()
+
+
+def properties(name: str) -> dict[str, str]:
+    """Return what a file of this folder has of Spark's configuration, in Spark's own form."""
+    lines = files(__package__).joinpath(name).read_text().splitlines()
+    return dict(line.split() for line in lines if line and not line.startswith("#"))
 
 
 # Of the result of a run that stays.

@@ -6,15 +6,22 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from shardpost.checkout import SPARK_JOBS
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.installation import Installation
-from shardpost.spark.jars import class_archive, jars_of, packages_zip, store_conf
-from shardpost.spark.job import BY_DEFAULT, STAYS, JobSpec, document_of, job_folder, run_job
+from shardpost.spark.jars import class_archive, jars_of, packages_zip, spark_home, store_conf
+from shardpost.spark.job import (
+    BY_DEFAULT,
+    STAYS,
+    JobSpec,
+    document_of,
+    job_folder,
+    properties,
+    run_job,
+)
 
 log = logging.getLogger(__name__)
 
@@ -48,26 +55,6 @@ DRIVER_JVM_OPTIONS = (
     "-Xlog:disable",
     "-Xlog:all=error:stderr",
 )
-# Of a run that stays for hours. Each query has consumers of its own, which the pool closes; what
-# nobody refers to any more is only removed after a collection. So few things live long (some 200
-# MiB) that a full one takes a moment; without it the heap grows to all that it may have.
-STAYING_CONF = {
-    STAYS: "true",
-    "spark.kafka.consumer.cache.timeout": "10s",
-    "spark.kafka.consumer.cache.evictorThreadRunInterval": "5s",
-    "spark.kafka.consumer.fetchedData.cache.timeout": "10s",
-    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "5s",
-    "spark.cleaner.periodicGC.interval": "1min",
-    **dict.fromkeys(
-        (
-            "spark.ui.retainedJobs",
-            "spark.ui.retainedStages",
-            "spark.ui.retainedTasks",
-            "spark.sql.ui.retainedExecutions",
-        ),
-        "10",
-    ),
-}
 # The file of a job's result, in the folder of its temporary files.
 RESULT = "result.json"
 # For masters on this machine: the driver is reached by nobody else.
@@ -80,7 +67,7 @@ LOCAL_CONF = {
 
 
 def submit(installation: Installation, job: JobSpec, request: object = None) -> tuple[int, Any]:
-    """Run the job to its end; return its exit code and its JSON document, None if it left none.
+    """Run the job to its end; return its exit code, not 0 without its JSON document, and that.
 
     `request` is the dataclass that the job takes, None for its defaults. In this process, without
     Spark, where the job needs none. A submitted job's output goes to standard error; standard
@@ -111,7 +98,8 @@ def submit(installation: Installation, job: JobSpec, request: object = None) -> 
             archive.keep()
         if code not in EXIT_CODES:
             raise ShardpostError(f"{job.name} was interrupted (exit code {code}): run it again")
-        return code, read_result(folder)
+        found = read_result(folder)
+        return (code or COULD_NOT if found is None else code), found
 
 
 def read_result(folder: Path) -> Any:
@@ -153,7 +141,7 @@ def job_conf(
         conf["spark.executor.extraJavaOptions"] = " ".join(AVRO_LIMITS)
     jars = [jar for purpose in more for jar in jars_of(purpose)]
     conf |= submit_conf(*jvm_options, *jit, more_jars=jars) | store_conf(installation.tables)
-    return conf | (STAYING_CONF if stays else {})
+    return conf | ({STAYS: "true", **properties("staying.conf")} if stays else {})
 
 
 def submit_conf(*jvm_options: str, more_jars: Sequence[Path] = ()) -> dict[str, str]:
@@ -239,12 +227,10 @@ def job_environment(installation: Installation, master: str | None = None) -> di
     not in the arguments, which all can read.
     """
     local = is_local(master or installation.settings.spark_master)
-    found = find_spec("pyspark")
-    assert found is not None and found.origin is not None  # noqa: S101, PT018 - a dependency of ours
     return {
         **os.environ,
         **installation.settings.environ(),
-        "SPARK_HOME": str(Path(found.origin).parent),
+        "SPARK_HOME": str(spark_home()),
         **({"SPARK_LOCAL_IP": LOOPBACK_IP} if local else {}),
         "PATH": f"{BIN}:{os.environ.get('PATH', '')}",
     }
