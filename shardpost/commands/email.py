@@ -24,7 +24,7 @@ from shardpost.commands.console import (
     text_table,
     wants_json,
 )
-from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError, harmless, one_line, shown
+from shardpost.errors import DONE, NEEDS_ATTENTION, UsageError, harmless, one_line, shown
 from shardpost.installation import Installation, opened
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import counted
@@ -160,9 +160,8 @@ def _send(request: "EmailRequest") -> int:
     from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 
     code, result = submit(opened(), WEEKLY_EMAIL, request)
-    if result is None:
-        return code or COULD_NOT
-    print_document(result, lambda: counts_text(result))
+    if result is not None:
+        print_document(result, lambda: counts_text(result))
     return code
 
 
@@ -175,7 +174,7 @@ def _dry_run(request: "EmailRequest") -> int:
     with job_folder() as folder:
         code, result = submit(opened(), WEEKLY_EMAIL, replace(request, recipients=folder))
         if code not in (DONE, NEEDS_ATTENTION) or result is None:
-            return code or COULD_NOT
+            return code
         for text in (_dry_run_document if wants_json() else text_lines)(result, folder):
             click.echo(text, nl=False)
     return code

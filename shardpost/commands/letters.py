@@ -17,7 +17,7 @@ from shardpost.commands.console import (
 )
 from shardpost.commands.parked_letters import discard_command, redrive_command
 from shardpost.dead_letters.model.letter_history import STATES, ListFilters
-from shardpost.errors import COULD_NOT, DONE, harmless, one_line, shown, single_line
+from shardpost.errors import DONE, harmless, one_line, shown, single_line
 from shardpost.installation import opened
 from shardpost.wording import counted
 
@@ -171,8 +171,7 @@ def sweep_command() -> int:
     from shardpost.spark.submit import submit
 
     code, result = submit(opened(), SWEEP_DEAD_LETTERS)
-    if result is None:
-        return code or COULD_NOT
-    counts = ", ".join(f"{result[name]} {name.replace('_', ' ')}" for name in COUNTS)
-    print_document(result, lambda: "\n".join([counts, *for_a_person(result)]))
+    if result is not None:
+        counts = ", ".join(f"{result[name]} {name.replace('_', ' ')}" for name in COUNTS)
+        print_document(result, lambda: "\n".join([counts, *for_a_person(result)]))
     return code

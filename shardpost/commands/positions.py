@@ -21,7 +21,7 @@ from shardpost.commands.console import (
     wants_json,
 )
 from shardpost.delta.snapshot import UnknownExchanges
-from shardpost.errors import COULD_NOT, UsageError, one_line
+from shardpost.errors import UsageError, one_line
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, RECONCILE_POSITIONS
 from shardpost.holders.model.compaction_request import CompactionRequest, Follow
 from shardpost.imports.import_job import IMPORT_POSITIONS, find_source, read_profile
@@ -96,7 +96,7 @@ def compact_command(
     job = RECONCILE_POSITIONS if asked.reconcile else COMPACT_POSITIONS
     code, result = submit(opened(), job, asked)
     if result is None:
-        return code or COULD_NOT
+        return code
     print_document(result, lambda: _compaction_text(result, began))
     for line in _compaction_notes(result):
         click.echo(line, err=True)
@@ -235,7 +235,7 @@ def import_command(
     request = ImportRequest(found, by, is_applied, why=why or None, **asked)
     code, result = submit(installation, IMPORT_POSITIONS, request)
     if result is None:
-        return code or COULD_NOT
+        return code
     print_document(result, lambda: summary(result))
     for line in () if wants_json() else notes(result):
         click.echo(one_line(line), err=True)

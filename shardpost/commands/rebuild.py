@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from shardpost.commands.console import AS_JSON, BY, WHY, YES, confirm, print_document
-from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION
+from shardpost.errors import DONE, NEEDS_ATTENTION
 from shardpost.installation import opened
 from shardpost.wording import counted, parse_share
 
@@ -16,8 +16,7 @@ def submit_request(action: str, by: str, **more: Any) -> tuple[int, dict[str, An
     from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, RebuildRequest
     from shardpost.spark.submit import submit
 
-    code, result = submit(opened(), REBUILD_TABLES, RebuildRequest(Action(action), by, **more))
-    return (code or COULD_NOT if result is None else code), result
+    return submit(opened(), REBUILD_TABLES, RebuildRequest(Action(action), by, **more))
 
 
 def carry_out_request(action: str, by: str, **more: Any) -> int:

@@ -82,15 +82,6 @@ def test_a_snapshot_that_another_run_made_meanwhile_is_not_nothing_new(
     assert compact(changed=False, snapshot=made)[1].startswith(said)
 
 
-@pytest.mark.parametrize(("code", "exit_code"), [(1, 1), (2, 2), (3, 3), (0, 1)])
-def test_without_a_result_the_exit_code_is_the_jobs_and_never_0(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, code: int, exit_code: int
-) -> None:
-    monkeypatch.setattr(positions, "submit", lambda *_: (code, None))
-    shardpost = CommandLineHere(settings.environ())
-    assert shardpost("compact", code=exit_code) == ""
-
-
 def test_what_needs_a_person_is_told_on_standard_error(compact: Compact) -> None:
     hidden = {"topic": "positions", "partition": 1, "offset": 7, "since": None}
     code, _, err = compact("--reconcile", code=3, uncertain=2, open_transactions=[hidden])

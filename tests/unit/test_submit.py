@@ -332,6 +332,15 @@ def test_who_waits_for_spark_is_told_before_it_starts(
     assert told == [[checking], [checking, starting]]
 
 
+@pytest.mark.parametrize(("code", "exit_code"), [(1, 1), (2, 2), (3, 3), (0, 1)])
+def test_without_a_result_the_exit_code_is_the_jobs_and_never_0(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, code: int, exit_code: int
+) -> None:
+    monkeypatch.setattr(Kafka, "require_listening", lambda _: None)
+    monkeypatch.setattr(submit, "run_job", lambda *_, **__: code)
+    assert submit.submit(installed(settings), JobSpec("no_such_job")) == (exit_code, None)
+
+
 @pytest.mark.parametrize(
     ("records", "cores", "tasks"),
     [(200_000, 2, 2), (200_001, 2, 8), (50_000_000, 2, 25), (50_000_000, 64, 256)],
