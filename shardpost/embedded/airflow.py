@@ -4,7 +4,6 @@ Not `airflow standalone`: it opens log servers on all interfaces, and its compon
 """
 
 import base64
-import http.client
 import json
 import os
 import secrets
@@ -16,6 +15,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+import httpx
 import psutil
 
 from shardpost.checkout import DAGS, PLUGINS
@@ -253,15 +253,12 @@ def _daemons(settings: Settings, env: Mapping[str, str]) -> dict[str, Daemon]:
 
 def _unhealthy_parts(settings: Settings, since: datetime = NEVER) -> list[str]:
     """Name the parts that Airflow does not report as healthy, or without a heartbeat since."""
-    connection = http.client.HTTPConnection(HOST, settings.airflow_port, timeout=10)
+    url = f"{address(settings)}/api/v2/monitor/health"
     try:
-        connection.request("GET", "/api/v2/monitor/health")
-        parts: dict[str, dict[str, str]] = json.load(connection.getresponse())
+        parts: dict[str, dict[str, str]] = httpx.get(url, timeout=10, trust_env=False).json()
         return [name for name, part in parts.items() if not _is_healthy(part, since)]
     except Exception:  # none, or that of another program on this port
         return ["the API server does not answer"]
-    finally:
-        connection.close()
 
 
 def _is_healthy(part: Mapping[str, str], since: datetime) -> bool:

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import uuid
+from importlib.resources import files
 from pathlib import Path
 
 from shardpost.embedded import daemons
@@ -61,8 +62,8 @@ ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8"}
 PID_FILE = "kafka.pid"
 # With {names} for what differs. Paths are relative to home/kafka, so that no character of the
 # home's path has to be escaped.
-PROPERTIES = Path(__file__).with_name("server.properties").read_text()
-LOG4J2 = Path(__file__).with_name("log4j2.properties").read_text()
+PROPERTIES = files(__package__).joinpath("server.properties").read_text()
+LOG4J2 = files(__package__).joinpath("log4j2.properties").read_text()
 
 
 def classpath() -> str:

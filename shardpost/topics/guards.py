@@ -77,8 +77,7 @@ def owner(kafka: Kafka) -> Owner | None:
         found = offsets.committed_offsets(kafka, reader, [place]).get(place)
     if found is None or not found.metadata:
         return None
-    form = json.loads(found.metadata)
-    return Owner(form["tables"], form["home"], form["host"])
+    return Owner(**json.loads(found.metadata))
 
 
 def require_owner(installation: Installation) -> tuple[Owner | None, Owner | None]:

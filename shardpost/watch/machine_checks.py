@@ -25,27 +25,20 @@ from shardpost.wording import duration_text
 
 
 def check_machine() -> Iterator[DoctorFinding]:
-    """Check what Shardpost needs of this machine."""
-    yield check_java()
-    yield check_jars()
+    """Check for a Java on which broker and Spark run, and for Spark's jars.
 
-
-def check_java() -> DoctorFinding:
-    """Check that a Java is installed on which broker and Spark run."""
+    `shardpost up` asks for those of the broker.
+    """
     try:
-        found = find_java()
+        java = find_java()
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+        yield ok("java", f"{done.stderr.splitlines()[0]} ({java})")
     except ShardpostError as problem:
-        return refused("java", problem)
-    done = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
-    return ok("java", f"{done.stderr.splitlines()[0]} ({found})")
-
-
-def check_jars() -> DoctorFinding:
-    """Check that the jars of Spark are there; `shardpost up` asks for those of the broker."""
+        yield refused("java", problem)
     try:
-        return ok("jars", f"{len(jars_of('spark'))} of Spark")
+        yield ok("jars", f"{len(jars_of('spark'))} of Spark")
     except ShardpostError as problem:
-        return refused("jars", problem)
+        yield refused("jars", problem)
 
 
 def check_disks(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:

@@ -30,9 +30,9 @@ from shardpost.watch.audit import check_kafka, check_version
 from shardpost.watch.doctor import CHECKS, bounded, examine, impatient
 from shardpost.watch.machine_checks import (
     check_folder,
-    check_jars,
     check_lock,
     check_locks,
+    check_machine,
 )
 from shardpost.watch.model.doctor_finding import (
     DoctorFinding,
@@ -154,11 +154,11 @@ def test_an_image_without_the_embedded_broker_lacks_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jars, "JARS", tmp_path)
-    assert check_jars().state == "error"
+    assert [*check_machine()][1].state == "error"
     folder = tmp_path / "spark"
     folder.mkdir()
     (folder / "kafka-clients.jar").touch()
-    assert check_jars() == ok("jars", "1 of Spark")
+    assert [*check_machine()][1] == ok("jars", "1 of Spark")
 
 
 @pytest.mark.parametrize(
