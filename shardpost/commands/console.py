@@ -198,9 +198,13 @@ def grouped(kind: type[T]) -> Callable[[Callable[Concatenate[T, ...], int]], Cal
     return decorate
 
 
-def text_table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return aligned columns under a heading; what is invisible in a cell is quoted."""
-    lines = [[cell and visible(cell) for cell in row] for row in (heading, *rows)]
+def text_table(heading: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return aligned columns under a heading; what is invisible in a cell is quoted.
+
+    Of None, as of an empty text, a cell has nothing.
+    """
+    lines = [["" if one in (None, "") else visible(str(one)) for one in row] for row in rows]
+    lines.insert(0, [*heading])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

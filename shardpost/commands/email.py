@@ -44,7 +44,7 @@ def counts_text(document: Mapping[str, Any]) -> str:
     shards = document["shards"]
     total = ["all", *(sum(shard[name] for shard in shards) for name in COLUMNS[1:])]
     rows = [*([shard[name] for name in COLUMNS] for shard in shards), total]
-    table = text_table(COLUMNS, [[str(cell) for cell in row] for row in rows])
+    table = text_table(COLUMNS, rows)
     return "\n".join([table, *_remarks(document)])
 
 

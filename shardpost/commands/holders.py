@@ -77,14 +77,9 @@ def explain_command(client: str, position: str | None, number: int | None) -> No
     )
 
 
-def _transition_row(transition: Transition) -> tuple[str, ...]:
-    return (
-        transition.position,
-        str(transition.change),
-        str(transition.coordinates),
-        transition.timestamp.isoformat(timespec="milliseconds"),
-        transition.why,
-    )
+def _transition_row(one: Transition) -> tuple[object, ...]:
+    at = one.timestamp.isoformat(timespec="milliseconds")
+    return one.position, one.change, one.coordinates, at, one.why
 
 
 COUNTED = ("positions", "holders", "rejected")
@@ -116,12 +111,11 @@ def _snapshots_text(found: list[Snapshot]) -> Iterator[str]:
         yield f"the newest snapshot has the whole history from {_minute(at)} on"
 
 
-def _snapshot_row(snapshot: Snapshot) -> tuple[str, ...]:
+def _snapshot_row(snapshot: Snapshot) -> tuple[object, ...]:
     read = sum(sum(ends.values()) for ends in snapshot.end_offsets.values())
-    counts = snapshot.counts
+    counts, times = snapshot.counts, (_minute(snapshot.committed_at), _minute(snapshot.looked_at))
     numbers = (read, counts.positions, counts.holders, counts.rejected)
-    times = (_minute(snapshot.committed_at), _minute(snapshot.looked_at))
-    return (str(snapshot.number), one_line(snapshot.country), *times, *map(str, numbers))
+    return (snapshot.number, one_line(snapshot.country), *times, *numbers)
 
 
 def _minute(at: datetime) -> str:

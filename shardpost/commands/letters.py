@@ -97,7 +97,7 @@ def list_text(groups: Sequence["LetterGroup"], due: int) -> str:
     rows = [
         (
             *_key_of(one),
-            str(one.letters),
+            one.letters,
             f"{one.oldest:%Y-%m-%d %H:%M:%S} UTC",
             one.such_as,
             first_line(one.said, LONGEST_ERROR),
@@ -135,10 +135,7 @@ def _details_text(details: dict[str, Any]) -> str:
     lines = [f"{shown(details['letter_id'])}: {details['state']}, {details['where']}"]
     lines += [one_line(f"  {name}: {value}") for name, value in details["headers"]]
     lines.append(_value_text(details))
-    steps = [
-        (one["at"], one["state"], "" if one["attempt"] is None else str(one["attempt"]))
-        for one in details["life"]
-    ]
+    steps = [(one["at"], one["state"], one["attempt"]) for one in details["life"]]
     lines.append(text_table(("at", "state", "attempt"), steps))
     for retry in details["retries"]:
         sent = f"sent {retry['at']}, attempt {retry['attempt']}, {retry['where']}"

@@ -160,10 +160,8 @@ def _carry_out(redrive: "Redrive", planned: "RedrivePlan") -> int:
 
 
 def _plan_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None) -> str:
-    rows = [
-        (*group, str(count), planned.samples[group])
-        for group, count in planned.groups.most_common()
-    ]
+    groups = planned.groups.most_common()
+    rows = [(*group, count, planned.samples[group]) for group, count in groups]
     lines = [text_table(("origin", "error", "letters", "such as"), rows)] if rows else []
     lines += [one_line(f"refused: {shown(name)}: {why}") for name, why in planned.refused.items()]
     if planned.refused_count > len(planned.refused):

@@ -111,10 +111,9 @@ def list_command() -> None:
     )
 
 
-def _run_cells(row: "RunRow", now: datetime) -> tuple[str, ...]:
+def _run_cells(row: "RunRow", now: datetime) -> tuple[object, ...]:
     age = duration_text(now - datetime.fromisoformat(row["since"]))
-    requested_by, run_id = row["requested_by"] or "", row["run_id"] or ""
-    return row["key"], row["state"], age, row["dag"] or "", requested_by, run_id
+    return row["key"], row["state"], age, row["dag"], row["requested_by"], row["run_id"]
 
 
 @runs_command.command("dispatch")

@@ -64,8 +64,8 @@ def _sizes_text(found: "list[TableSize]") -> str:
         return "no table yet: run `shardpost compact`"
     rows = [
         (
-            *(size.table, str(size.rows), str(size.files), in_bytes(size.bytes)),
-            *(in_bytes(size.log_bytes), str(size.versions), size.kept_for),
+            *(size.table, size.rows, size.files, in_bytes(size.bytes)),
+            *(in_bytes(size.log_bytes), size.versions, size.kept_for),
         )
         for size in found
     ]
@@ -179,7 +179,7 @@ def sql_command(statement: str, number: int | None, as_csv: bool) -> None:
         _print_json(found)
     else:
         cells = (map(_cell, row) for rows in _batches(found) for row in rows)
-        click.echo(text_table(found.schema.names, [[*row] for row in cells]))
+        click.echo(text_table(found.schema.names, cells))
 
 
 def _batches(found: "pa.RecordBatchReader") -> Iterator[list[tuple[Any, ...]]]:

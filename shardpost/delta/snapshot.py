@@ -5,7 +5,16 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from shardpost.delta.table import Int32, Json, LayeredVersion, Mark, Named, Table, layered
+from shardpost.delta.table import (
+    Int32,
+    Json,
+    JsonOrNull,
+    LayeredVersion,
+    Mark,
+    Named,
+    Table,
+    layered,
+)
 from shardpost.errors import ShardpostError, shown
 from shardpost.kafka.coordinates import Offsets
 from shardpost.wording import counted
@@ -54,9 +63,7 @@ class UnknownExchanges:
     """
 
     unknown_positions: int = 0
-    unknown_exchanges: Annotated[Mapping[str, int], Mark.JSON, Mark.EMPTY_AS_NULL] = field(
-        default_factory=dict
-    )
+    unknown_exchanges: JsonOrNull[Mapping[str, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, counts: Mapping[str, int]) -> "UnknownExchanges":
@@ -167,18 +174,12 @@ class Snapshot:
     folded: Json[Mapping[str, int]] = field(default_factory=dict)
     erased_in: int | None = None
     history_from: datetime | None = None
-    folders: Annotated[Mapping[str, str], Mark.JSON, Mark.EMPTY_AS_NULL] = field(
-        default_factory=dict
-    )
+    folders: JsonOrNull[Mapping[str, str]] = field(default_factory=dict)
     rebuilt_in: int | None = None
     set_country: str | None = None
     decoder: str | None = None
-    cleaning: Annotated[Mapping[str, Cleaning], Mark.JSON, Mark.EMPTY_AS_NULL] = field(
-        default_factory=dict
-    )
-    scattered: Annotated[Mapping[str, Scattered], Mark.JSON, Mark.EMPTY_AS_NULL] = field(
-        default_factory=dict
-    )
+    cleaning: JsonOrNull[Mapping[str, Cleaning]] = field(default_factory=dict)
+    scattered: JsonOrNull[Mapping[str, Scattered]] = field(default_factory=dict)
 
     inputs: str | None = None
 

@@ -2,7 +2,7 @@
 
 Rows are values of one dataclass: a field is a column of its name, of the SQL type that belongs to
 its Python type. A field whose type is a dataclass stands for the columns of that one. `Named`,
-`Int32` and `Json` say what is stored otherwise.
+`Int32`, `Json` and `JsonOrNull` say what is stored otherwise.
 
 A version may be of a table whose files are folded up to an earlier snapshot only: then it has a
 layer. Literals are such that Spark and DataFusion both read them.
@@ -210,6 +210,7 @@ class Named:
 
 Int32 = Annotated[int, Mark.INT]
 Json = Annotated[T, Mark.JSON]
+JsonOrNull = Annotated[T, Mark.JSON, Mark.EMPTY_AS_NULL]
 
 _SQL_TYPES: dict[object, str] = {
     str: "STRING",

@@ -151,11 +151,10 @@ def _committed(
         asked |= client.list_consumer_group_offsets(request, request_timeout=seconds)
     found = {}
     for name, future in asked.items():
-        try:
-            offsets = future.result().topic_partitions or []
-        except KafkaException as error:
+        if error := future.exception():
             failed[name] = _text(error)
             continue
+        offsets = future.result().topic_partitions or []
         if errors := {_text(one.error) for one in offsets if one.error is not None}:
             failed[name] = f"not all of its offsets are known: {'; '.join(sorted(errors))}"
         found[name] = {
@@ -174,21 +173,20 @@ def _members(
     found = {}
     asked = client.describe_consumer_groups(names, request_timeout=seconds)
     for name, future in asked.items():
-        try:
-            members = future.result().members
-        except KafkaException as error:
+        if error := future.exception():
             failed[name] = _text(error)
             continue
         found[name] = frozenset(
             TopicPartition(one.topic, one.partition)
-            for member in members
+            for member in future.result().members
             for one in member.assignment.topic_partitions
         )
     return found
 
 
-def _text(error: KafkaException | KafkaError) -> str:
-    return str((error.args[0] if isinstance(error, KafkaException) else error).str())
+def _text(error: BaseException | KafkaError) -> str:
+    found = error if isinstance(error, KafkaError) else error.args[0]
+    return str(found.str())
 
 
 def groups(kafka: Kafka, only: Collection[str] = ()) -> Groups:

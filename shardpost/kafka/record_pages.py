@@ -17,8 +17,8 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from shardpost.errors import UsageError
-from shardpost.kafka import offsets, reading
-from shardpost.kafka.coordinates import Coordinates, OffsetRange, TopicPartition
+from shardpost.kafka import offsets
+from shardpost.kafka.coordinates import OffsetRange, TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import BulkReading, record_of
 from shardpost.kafka.records import Record
@@ -148,12 +148,6 @@ def _read(reading: BulkReading, wanted: Wanted) -> tuple[dict[int, list[Record]]
             if is_full or size >= MOST_BYTES:
                 return found, not is_full
     return found, time.monotonic() >= until
-
-
-def read_one(kafka: Kafka, at: Coordinates, bounds: Bounds) -> Record | None:
-    """Return the committed record at an offset; None if Kafka has none there."""
-    is_there = bounds.low <= at.offset < bounds.stable
-    return reading.read_one(kafka, at.topic_partition, at.offset) if is_there else None
 
 
 def newest_records(kafka: Kafka, topic: str, most: int) -> Sequence[Record]:

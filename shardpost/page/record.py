@@ -13,8 +13,9 @@ from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders.record_fates import kept_record
 from shardpost.instants import instant_of
-from shardpost.kafka import record_pages
 from shardpost.kafka.coordinates import Coordinates
+from shardpost.kafka.reading import read_one
+from shardpost.kafka.record_pages import bounds_of
 from shardpost.kafka.records import Record
 from shardpost.page.access import POSITIONS, sees
 from shardpost.page.record_outcomes import (
@@ -126,11 +127,10 @@ def _place(
 def _found(visit: PageRequest, topic: OwnTopic, at: Coordinates) -> tuple[Record | None, list[str]]:
     """Return a record out of Kafka, else as history keeps it; and what is to be said of that."""
     try:
-        bounds = record_pages.bounds_of(visit.installation.kafka, at.topic, at.partition)[
-            at.partition
-        ]
-        found = record_pages.read_one(visit.installation.kafka, at, bounds)
-        if found is not None:
+        kafka = visit.installation.kafka
+        bounds = bounds_of(kafka, at.topic, at.partition)[at.partition]
+        is_there = bounds.low <= at.offset < bounds.stable
+        if is_there and (found := read_one(kafka, at.topic_partition, at.offset)):
             return found, []
         if at.offset < bounds.low:
             why = f"Kafka has deleted {at}: the first offset kept is {bounds.low}"

@@ -207,19 +207,13 @@ class Firing:
 
     def as_json(self) -> dict[str, object]:
         """Return the form of `alerts list --json`."""
-        condition = self.condition
+        of_condition = ("severity", "text", "meaning", "source")
+        own = ("since", "ended_at", "silenced_until", "silenced_why", "silenced_by")
         return {
-            "key": condition.name,
-            "severity": condition.severity,
-            "text": condition.text,
-            "meaning": condition.meaning,
-            "source": condition.source,
-            "since": self.since,
-            "ended_at": self.ended_at,
+            "key": self.condition.name,
+            **{name: getattr(self.condition, name) for name in of_condition},
+            **{name: getattr(self, name) for name in own},
             "told": {name: told.at for name, told in self.told.items()},
-            "silenced_until": self.silenced_until,
-            "silenced_why": self.silenced_why,
-            "silenced_by": self.silenced_by,
         }
 
     def silenced(self, silence: Silence) -> "Firing":
