@@ -13,10 +13,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
+from importlib.resources import files
+from io import StringIO
 from pathlib import Path
 
 import httpx
 import psutil
+from dotenv import dotenv_values
 
 from shardpost.checkout import DAGS, PLUGINS
 from shardpost.embedded.daemons import (
@@ -33,11 +36,9 @@ from shardpost.weekly_email.model.week import IsoWeek
 
 HOST = "127.0.0.1"
 USER = "admin"
-PARALLEL_TASKS = 4
 BIN = Path(sys.executable).parent
 METRICS = "AIRFLOW__METRICS__"
-DATABASE = "shardpost.embedded.CONNECT"
-API_SERVER = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": f"{DATABASE}_API"}
+API_SERVER = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "shardpost.embedded.CONNECT_API"}
 FIRST_WEEK = "SHARDPOST_WEEKLY_FIRST"
 
 
@@ -79,26 +80,15 @@ def environment(settings: Settings) -> dict[str, str]:
         "AIRFLOW__API__SECRET_KEY": secrets.token_hex(32),
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
     }
+    of_all = StringIO(files(__package__).joinpath("airflow.env").read_text())
     return {
+        **{name: text or "" for name, text in dotenv_values(stream=of_all).items()},
         "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
-        "AIRFLOW__CORE__PARALLELISM": str(PARALLEL_TASKS),
-        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
-        "AIRFLOW__CORE__HOSTNAME_CALLABLE": "socket.gethostname",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:ADMIN",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "passwords.json"),
         "AIRFLOW__API__HOST": HOST,
         "AIRFLOW__API__PORT": str(settings.airflow_port),
         "AIRFLOW__API__BASE_URL": address(settings),  # tasks call the API there
-        "AIRFLOW__API__WORKERS": "1",
-        "AIRFLOW__API__DEFAULT_WRAP": "True",  # the sentence that says why a task failed is long
-        # Seconds after which a task that a killed scheduler has left is run again.
-        "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": DATABASE,
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS_ASYNC": DATABASE,
-        "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
-        "NO_COLOR": "1",
         "PATH": f"{BIN}:{os.environ.get('PATH', os.defpath)}",  # finds spark-submit
         connection_variable: os.environ.get(connection_variable) or spark_connection,
         # Every path that a generated airflow.cfg names, for one restored from another home.

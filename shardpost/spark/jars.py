@@ -29,7 +29,7 @@ from shardpost.checkout import IS_CHECKOUT, PACKAGE
 from shardpost.delta import object_store
 from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError
-from shardpost.spark.job import JobSpec
+from shardpost.spark.job import JobSpec, properties
 
 log = logging.getLogger(__name__)
 
@@ -77,33 +77,21 @@ def store_conf(tables: Tables) -> dict[str, str]:
 
     The keys are not among it. Spark takes them from the driver's environment into its Hadoop
     configuration, which goes to the executors, and which its UI and event log show redacted.
-    Nothing is renamed: what a task wrote is an upload that the job completes (the magic committer).
     """
     if (where := tables.address) is None:
         return {}
-    simple = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
-    temporary = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
-    cloud = "org.apache.spark.internal.io.cloud"
-    factory = "org.apache.hadoop.fs.s3a.commit.S3ACommitterFactory"
+    kind = "Temporary" if where.token else "SimpleAWS"
     s3a = {
         "endpoint.region": where.region,
         "path.style.access": str(where.endpoint is not None).lower(),
         "connection.ssl.enabled": str(not where.is_plain).lower(),
-        "aws.credentials.provider": temporary if where.token else simple,
+        "aws.credentials.provider": f"org.apache.hadoop.fs.s3a.{kind}CredentialsProvider",
         "connection.establish.timeout": f"{object_store.CONNECT_SECONDS}s",
         "connection.timeout": f"{object_store.REQUEST_SECONDS}s",
-        "attempts.maximum": "3",  # of each of its own attempts, which take a minute
-        "buffer.dir": "${java.io.tmpdir}/s3a",
-        "committer.name": "magic",
         **({"endpoint": where.endpoint} if where.endpoint else {}),
     }
-    return {
-        "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
-        **{f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()},
-        "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3": factory,
-        "spark.sql.sources.commitProtocolClass": f"{cloud}.PathOutputCommitProtocol",
-        "spark.sql.parquet.output.committer.class": f"{cloud}.BindingParquetOutputCommitter",
-    }
+    own = {f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()}
+    return properties("store.conf") | own
 
 
 ARCHIVE_FOLDER = Path(sys.prefix) / "share" / "shardpost"
