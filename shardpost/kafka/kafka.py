@@ -123,22 +123,18 @@ class Kafka:
             **more,
         }
 
-    def admin(self, *, shared: bool = True) -> AdminClient:
+    def admin(self) -> AdminClient:
         """Return an admin client; KafkaUnreachableError if nobody listens at Kafka's addresses.
 
         One question after another is asked by one client, in all threads: it is connected, and
-        knows the leaders. It is not closed. One that is not `shared` is for a broker that may be
-        starting, and lets a connection hang.
+        knows the leaders. It is not closed.
         """
         self.require_listening()
-        # Not even a topic that is asked for by name.
-        config = self.config(**{"allow.auto.create.topics": False})
-        if not shared:
-            return self.factories.admin(config)
         now = time.monotonic()
         client, used_at = self._admin or (None, now)
         if client is None or now - used_at > IDLE_SECONDS:
-            client = self.factories.admin(config)
+            # Not even a topic that is asked for by name.
+            client = self.factories.admin(self.config(**{"allow.auto.create.topics": False}))
         self._admin = client, now
         return client
 

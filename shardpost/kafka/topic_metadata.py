@@ -15,7 +15,7 @@ from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType  # t
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import LISTEN_SECONDS
-from shardpost.kafka.kafka import FIRST_ANSWER_SECONDS, LEADER_SECONDS, Kafka, KafkaUnreachableError
+from shardpost.kafka.kafka import FIRST_ANSWER_SECONDS, LEADER_SECONDS, Kafka
 from shardpost.kafka.records import MAX_BATCH_BYTES
 from shardpost.values.topic_names import TopicName
 
@@ -46,8 +46,9 @@ def is_reachable(kafka: Kafka, seconds: float) -> bool:
     if kafka.why_nobody_listens(min(seconds, LISTEN_SECONDS)):
         return False
     try:
-        kafka.admin(shared=False).list_topics(timeout=seconds)
-    except (KafkaException, KafkaUnreachableError):
+        # A client of its own: a broker that is starting may let a connection hang.
+        kafka.factories.admin(kafka.config()).list_topics(timeout=seconds)
+    except KafkaException:
         return False
     return True
 

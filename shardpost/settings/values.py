@@ -304,13 +304,8 @@ class Settings(BaseModel):
     @property
     def retry_rules(self) -> RetryRules:
         """When letters are retried, per origin topic, and which errors never are."""
-        default = RetrySettings(
-            self.retry_first_delay,
-            self.retry_factor,
-            self.retry_cap,
-            self.retry_jitter,
-            self.retry_attempts,
-        )
+        of_all = ("first_delay", "factor", "cap", "jitter", "attempts")
+        default = RetrySettings(**{name: getattr(self, f"retry_{name}") for name in of_all})
         of_origin = parse_origins(self.retry_origins or "", default)
         fatal = split_names(self.retry_fatal or "")
         return RetryRules(default, of_origin, fatal, self.topic("retries"))

@@ -47,7 +47,8 @@ def test_what_a_leader_acknowledged_alone_is_lost_unless_two_have_to(
     cluster: Cluster, settings: Settings, config: dict[str, str], acks: str, *, is_lost: bool
 ) -> None:
     topic = f"{settings.topic('positions')}-{acks}"
-    client = installed(settings).kafka.admin(shared=False)
+    kafka = installed(settings).kafka
+    client = kafka.factories.admin(kafka.config())
     placed = NewTopic(topic, 1, replica_assignment=[[LEADER, FOLLOWER]], config=config)
     client.create_topics([placed])[topic].result(30)
     cluster.await_replicas()

@@ -402,9 +402,9 @@ def test_one_request_after_another_reaches_kafka_by_what_the_one_before_has_open
 ) -> None:
     asked, admin = list[Kafka](), Kafka.admin
 
-    def noted(kafka: Kafka, *, shared: bool = True) -> AdminClient:
+    def noted(kafka: Kafka) -> AdminClient:
         asked.append(kafka)
-        return admin(kafka, shared=shared)
+        return admin(kafka)
 
     monkeypatch.setattr(Kafka, "admin", noted)
     patient = at.model_copy(update={"kafka_timeout": 60})  # the page waits less
