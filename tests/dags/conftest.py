@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.support.airflow_environment import ENVIRON, HOME
 
 StandIn = Callable[[dict[str, list[object]]], Path]  # {text of a request: [exit code, result]}
 FOLDER = Path(__file__).parent
+SETTINGS = ("SHARDPOST_", "AIRFLOW_")  # of which variables begin so
 STAND_IN = FOLDER.parent / "support" / "stand_in.py"
 
 
@@ -26,6 +28,33 @@ def database() -> None:
     from airflow.utils.db import initdb
 
     initdb()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def written_once(database: None) -> Iterator[None]:
+    """Have runs of `dag.test` parse and write the DAGs of a folder when settings differ.
+
+    Airflow does so in each, which takes longer than the run.
+    """
+    from airflow.dag_processing import dagbag
+
+    parse, write = dagbag.BundleDagBag, dagbag.sync_bag_to_db
+    settings_at: dict[str, dict[str, str]] = {}
+
+    def parse_changed(**where: Any) -> Any:
+        own = {name: text for name, text in os.environ.items() if name.startswith(SETTINGS)}
+        is_known = settings_at.get(where["bundle_name"]) == own
+        settings_at[where["bundle_name"]] = own
+        return None if is_known else parse(**where)
+
+    def write_changed(parsed: Any, *where: Any) -> None:
+        if parsed is not None:
+            write(parsed, *where)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dagbag, "BundleDagBag", parse_changed)
+        patch.setattr(dagbag, "sync_bag_to_db", write_changed)
+        yield
 
 
 @pytest.fixture(scope="session")
