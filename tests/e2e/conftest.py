@@ -27,6 +27,10 @@ TASK_OPTIONS = {
     "watch_kafka": {"queue": "watching", "priority_weight": 7},
     "watch_kafka.heartbeat": {"pool": "beats"},  # which is not there yet
 }
+# Where a test starts all that runs by hand.
+NEVER = "0 0 29 2 *"
+SCHEDULES = ("compact_schedule", "sweep_schedule", "watch_schedule", "maintain_schedule")
+UNSCHEDULED = dict.fromkeys(SCHEDULES, NEVER)
 SERVER_ERROR, CONFLICT = 500, 409
 LOCKED_SECONDS = 30  # longer than a process holds SQLite's lock on a busy machine
 

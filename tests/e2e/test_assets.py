@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,12 +12,13 @@ import pytest
 from shardpost.checkout import CHECKOUT
 from shardpost.embedded import daemons
 from tests.conftest import environ
-from tests.e2e.conftest import client_of, eventually, processes_of
+from tests.e2e.conftest import UNSCHEDULED, client_of, eventually, processes_of
 from tests.support.command_line import CommandLine
 from tests.support.openlineage_events import datasets_of
 from tests.support.reference import client, position, produce
 
 EXAMPLE, NEW_EVENTS = "client_changed", "/api/v2/assets/events"
+DAGS = (EXAMPLE, "sweep_dead_letters", "weekly_email", "import_positions", "rebuild_tables")
 FOLDERS = {"dags-folder": CHECKOUT / "dags", "examples": CHECKOUT / "docs" / "examples"}
 LOCAL = "airflow.dag_processing.bundles.local.LocalDagBundle"
 
@@ -91,9 +91,7 @@ class Watched:
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     free = {f"{part}_port": daemons.choose_port() for part in ("kafka", "smtp", "airflow")}
     home = tmp_path_factory.mktemp("assets")
-    passed = (datetime.now(UTC) - timedelta(minutes=5)).minute
-    hourly = dict.fromkeys(("compact_schedule", "sweep_schedule"), f"{passed} * * * *")
-    stack = CommandLine(environ(home=home, partitions=2, **hourly, **free))
+    stack = CommandLine(environ(home=home, partitions=2, **UNSCHEDULED, **free))
     events = home / "lineage.jsonl"
     events.touch()
     (stack.settings.folder("airflow") / "airflow.cfg").write_text(configuration(events))
@@ -111,8 +109,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         stack("airflow", *added)
         produce(stack.settings, [client("client1", "ann"), position("1", "client1", "NASDAQ")])
         with client_of(stack.settings) as api:
-            known = f"/api/v2/dags/{EXAMPLE}"
-            eventually(lambda: api.get(known).is_success, "the example is not known")
+            paths = [f"/api/v2/dags/{dag}" for dag in DAGS]
+            eventually(lambda: all(api.get(one).is_success for one in paths), "a DAG is not known")
             yield Watched(stack, api, events)
     finally:
         stack("down")
@@ -158,3 +156,35 @@ def test_a_compaction_has_an_event_that_starts_a_dag_which_waits_for_a_record(
     eventually(lambda: any(one["snapshot"] == 2 for one in of_turns()), "no event of a turn")
     assert watched.state(run) == "running"
     watched.api.patch(run, json={"state": "failed"}).raise_for_status()
+
+
+@pytest.mark.one_of("whole systems")
+def test_each_job_emits_its_datasets_to_openlineage(watched: Watched, tmp_path: Path) -> None:
+    stack = watched.stack
+    stack("compact")
+    (tmp_path / "list.csv").write_text(
+        "PositionId,Client,Ticker,Amount,Exchange\n1,client1,T,1,NASDAQ\n3,client2,T,1,NASDAQ\n"
+    )
+    watched.run("sweep_dead_letters")
+    watched.run("weekly_email", early=True)
+    watched.run(
+        "import_positions", source=str(tmp_path / "list.csv"), apply=True, max_closed="100%"
+    )
+    watched.run("rebuild_tables", max_changed="100%")
+    kafka, tables = f"kafka://{stack.settings.bootstrap} ", f"file {stack.settings.tables_root}/"
+
+    def has(task: str, direction: str, *names: str) -> None:
+        def is_there() -> bool:
+            return {*names} <= watched.lineage(task)[direction].keys()
+
+        eventually(is_there, f"{task} lacks {direction} of {names}", 60)
+        found = watched.lineage(task)[direction]
+        assert all(found[name] is not None for name in names if "list.csv" not in name), found
+
+    has("sweep_dead_letters.sweep", "inputs", f"{kafka}dead-letters")
+    has("weekly_email.send", "inputs", f"{tables}snapshots", f"{tables}audiences")
+    has("weekly_email.send", "outputs", f"{kafka}weekly-emails")
+    has("import_positions.import", "inputs", f"{tables}snapshots", f"file {tmp_path}/list.csv")
+    has("import_positions.import", "outputs", f"{kafka}positions", f"{kafka}decisions")
+    has("rebuild_tables.build", "outputs", f"{tables}positions.2")
+    has("rebuild_tables.swap", "outputs", f"{tables}snapshots")

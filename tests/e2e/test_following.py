@@ -9,7 +9,7 @@ import pytest
 
 from shardpost.embedded import daemons
 from tests.conftest import environ
-from tests.e2e.conftest import client_of, eventually, processes_of
+from tests.e2e.conftest import UNSCHEDULED, client_of, eventually, processes_of
 from tests.support.command_line import CommandLine
 from tests.support.compacting import starter
 from tests.support.reference import Fold, position, produce, published
@@ -40,7 +40,7 @@ def test_each_run_takes_over_from_the_one_before_without_a_gap(
 ) -> None:
     free = {f"{part}_port": daemons.choose_port() for part in ("kafka", "smtp", "airflow")}
     home = tmp_path_factory.mktemp("following")
-    follow = {"follow": "on", "compact_schedule": "* * * * *"}
+    follow = UNSCHEDULED | {"follow": "on", "compact_schedule": "* * * * *"}
     stack = CommandLine(environ(home=home, partitions=2, **follow, **free))
     fold, number = Fold(), itertools.count()
 

@@ -10,7 +10,7 @@ import httpx
 from shardpost.delta import snapshots
 from shardpost.embedded import airflow, daemons
 from tests.conftest import environ
-from tests.e2e.conftest import client_of, eventually, processes_of
+from tests.e2e.conftest import NEVER, client_of, eventually, processes_of
 from tests.support.command_line import CommandLine
 from tests.support.installed import installed
 from tests.support.moved_clock import moved
@@ -18,7 +18,6 @@ from tests.support.reference import Raw, position, produce
 
 RUN = "/api/v2/dags/weekly_email/dagRuns/an-hour-late"
 COMPACTIONS = "/api/v2/dags/compact_positions"
-NEVER = "0 0 29 2 *"
 # Kafka takes no record of an hour ahead. The rest passes while Airflow is started again.
 AHEAD = 3590
 CLIENT = {"Client": "anna", "Name": "Anna", "Email": "anna@example.com", "Subscribed": True}

@@ -20,7 +20,7 @@ from tests.support.command_line import CommandLine
 from tests.support.how_far import is_every, up_to
 from tests.support.installed import installed
 
-KEYS, AT_ONCE = up_to(100, 8), 8
+KEYS, AT_ONCE = up_to(24, 8), 8
 SHARE = KEYS * 10 // AT_ONCE  # of the requests
 ASKED = json.dumps({"Dag": "weekly_email", "Conf": {"week": "2020-W01", "dry_run": True}})
 

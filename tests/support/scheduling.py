@@ -25,8 +25,16 @@ TOGETHER = (
     "tests/spark/test_corrections.py",
 )
 SPARK, BROKER = "tests/spark/", "tests/broker/"
-# It has a stack of its own.
-ALONE = "tests/e2e/test_demo.py"
+# Each has a stack, or an Airflow, of its own.
+ALONE = (
+    "tests/e2e/test_assets.py",
+    "tests/e2e/test_demo.py",
+    "tests/e2e/test_following.py",
+    "tests/e2e/test_late_compaction.py",
+    "tests/e2e/test_mail_rate.py",
+    "tests/e2e/test_own_airflow.py",
+    "tests/e2e/test_two_installations.py",
+)
 
 # From the end that waits to the end that computes; the short ones are where both meet.
 ORDER = ("containers", "e2e", "cluster", "dags", "broker", "unit", "spark")
@@ -106,7 +114,6 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         """Return the name of a test's group; a group is never split."""
-        if nodeid.startswith(BROKER):
+        if nodeid.startswith((BROKER, *ALONE)):
             return nodeid.partition("::")[0]
-        shared = [tier for tier in TOGETHER if nodeid.startswith(tier)]
-        return shared[0] if shared and not nodeid.startswith(ALONE) else nodeid
+        return next((tier for tier in TOGETHER if nodeid.startswith(tier)), nodeid)
