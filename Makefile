@@ -23,7 +23,7 @@ cluster-demo:  ## the same on the system of docker-compose.yml, which is up
 test: setup  ## the tests, three at a time, of many cases some (one tier alone: .venv/bin/pytest tests/unit)
 	@$(BIN)/pytest --numprocesses 3
 
-test-all: setup  ## the same tests, each as far as it goes: every step killed, long histories
+test-all: setup  ## the same tests, each as far as it goes: all cases, more kills, long histories
 	@$(BIN)/pytest --numprocesses 4 --all
 
 test-faults: setup  ## each fault of a cluster, ARGS at random, each test on a store (root; hours)

@@ -7,7 +7,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -19,14 +18,14 @@ from pyspark.sql import SparkSession
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.inputs import input_topics
 from shardpost.settings import Settings
-from shardpost.spark import driver, run_size
+from shardpost.spark import driver
 from shardpost.spark.jars import archive_options, jars_of
 from shardpost.spark.submit import LOCAL_CONF, SHORT_RUN_JIT, submit, submit_conf
 from shardpost.topics.creation import apply_topics
 from tests.conftest import settings_of_its_own
-from tests.support.how_far import is_every, up_to
+from tests.support.how_far import up_to
 from tests.support.installed import installed
-from tests.support.interpreted_plans import plan_conf
+from tests.support.interpreted_plans import INTERPRETED, compiled, is_compiled
 from tests.support.kafka_configs import configure_topic
 from tests.support.mail_server import MailServer, mail_server
 from tests.support.object_store import ObjectStore, session_on_store
@@ -90,7 +89,7 @@ def spark(
             *archive,
             more_jars=[jar for purpose in ("jdbc", "s3", "avro") for jar in jars_of(purpose)],
         ),
-        **plan_conf(),
+        **INTERPRETED,
         "spark.default.parallelism": str(up_to(2, 1)),
         **LOCAL_CONF,
         "spark.driver.memory": "2g",
@@ -102,9 +101,6 @@ def spark(
     }
     for name, value in conf.items():
         builder = builder.config(name, value)
-    if is_every():  # commands, in processes of their own, interpret the plans of few records
-        every = replace(run_size.THRESHOLDS, planned_once=0, interpreted=0)
-        run_size.THRESHOLDS = every
     with contextlib.chdir(tmp_path_factory.mktemp("jvm")):  # Spark leaves empty folders there
         builder.getOrCreate()
     yield driver.start_session("tests")
@@ -120,6 +116,15 @@ def tables_at(
         if tables_at is not None:
             stack.enter_context(session_on_store(request.getfixturevalue("spark"), tables_at))
         yield tables_at
+
+
+@pytest.fixture(autouse=True)
+def plans(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have the plans of some tests compiled."""
+    with contextlib.ExitStack() as stack:
+        if "spark" in request.fixturenames and is_compiled(request.node.nodeid):
+            stack.enter_context(compiled(request.getfixturevalue("spark")))
+        yield
 
 
 @pytest.fixture

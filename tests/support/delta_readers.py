@@ -12,7 +12,7 @@ from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.spark.jars import jars_of
 from tests.support.installed import installed
-from tests.support.interpreted_plans import plan_conf
+from tests.support.interpreted_plans import INTERPRETED
 
 READER = Path(__file__).parent / "delta_reader.py"
 
@@ -71,7 +71,7 @@ def read_versions(
 def _conf() -> dict[str, str]:
     jars = ",".join(map(str, jars_of("tests")))
     return {
-        **plan_conf(),
+        **INTERPRETED,
         **submit.submit_conf(*submit.SHORT_RUN_JIT),
         "spark.jars": jars,
         "spark.driver.extraClassPath": jars.replace(",", ":"),

@@ -110,11 +110,15 @@ def some(cases: Sequence[T], more: int = 1) -> list[T]:
     return [cases[0], *drawn(cases[1:], more)]
 
 
-def drawn(cases: Sequence[T], count: int = 1) -> list[T]:
-    """Return `count` cases by the seed, in order; all with `--all`."""
-    if _Extent.is_all:
+def drawn(cases: Sequence[T], count: int = 1, *, every: int | None = None) -> list[T]:
+    """Return `count` cases by the seed, in order; with `--all` all.
+
+    Of kills of real processes, which cost a JVM each, `every` with `--all`; all with `--on-store`.
+    """
+    if _Extent.is_all and (every is None or _Extent.is_on_store):
         return [*cases]
-    chosen = by_seed(cases).sample(range(len(cases)), min(count, len(cases)))
+    wanted = every if _Extent.is_all and every else count
+    chosen = by_seed(cases).sample(range(len(cases)), min(wanted, len(cases)))
     return [cases[at] for at in sorted(chosen)]
 
 
