@@ -18,8 +18,13 @@ READER = Path(__file__).parent / "delta_reader.py"
 
 
 @contextmanager
-def delta_reader(settings: Settings) -> Iterator[Callable[[dict[str, Any]], Any]]:
-    """Give what asks it (delta_reader.py says what), until it is ended."""
+def delta_reader(
+    settings: Settings, metastore: Path | None = None
+) -> Iterator[Callable[[dict[str, Any]], Any]]:
+    """Give what asks it (delta_reader.py says what), until it is ended.
+
+    With `metastore`, its catalog is a metastore of Hive in that folder.
+    """
     errors, pipe = settings.home / "delta_reader.log", settings.home / "delta_reader.pipe"
     pipe.unlink(missing_ok=True)
     os.mkfifo(pipe)
@@ -27,7 +32,9 @@ def delta_reader(settings: Settings) -> Iterator[Callable[[dict[str, Any]], Any]
     with errors.open("w") as log, os.fdopen(os.open(pipe, os.O_RDWR), "wb", 0) as requests:
         reader = subprocess.Popen(
             [
-                *submit.submit_command(installed(settings), _conf(), settings.home),
+                *submit.submit_command(
+                    installed(settings), _conf() | _hive(metastore), settings.home
+                ),
                 str(READER),
                 str(pipe),
             ],
@@ -79,4 +86,18 @@ def _conf() -> dict[str, str]:
         "spark.databricks.delta.snapshotPartitions": "1",  # by default 50 tasks read a table's log
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+
+
+def _hive(metastore: Path | None) -> dict[str, str]:
+    if metastore is None:
+        return {}
+    return {
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": str(metastore / "warehouse"),
+        "spark.hadoop.javax.jdo.option.ConnectionURL": (
+            f"jdbc:derby:;databaseName={metastore / 'metastore'};create=true"
+        ),
+        "spark.hadoop.datanucleus.schema.autoCreateAll": "true",
+        "spark.hadoop.hive.metastore.schema.verification": "false",
     }
