@@ -5,13 +5,16 @@ from typing import Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, print_document, text_table
+from shardpost.commands.console import AS_JSON, Parsed, print_document, text_table
+from shardpost.errors import DONE, NEEDS_ATTENTION, UsageError
 from shardpost.holders.compaction_job import CHECK_INPUTS
 from shardpost.holders.model.compaction_request import CheckRequest
+from shardpost.holders.model.input_mapping import Registry, registry_url
+from shardpost.holders.suggested_input import suggested
 from shardpost.installation import opened
 from shardpost.spark.submit import submit
 from shardpost.values.topic_names import INPUTS, TopicName
-from shardpost.wording import counted
+from shardpost.wording import counted, meant
 
 MOST_SHOWN = 10
 
@@ -41,6 +44,31 @@ def check_command(topics: tuple[TopicName, ...], sample: int) -> int:
     if result is not None:
         print_document(result, lambda: _check_lines(result))
     return code
+
+
+@inputs_command.command("suggest")
+@click.argument("topic")
+@click.option(
+    "--registry",
+    "url",
+    type=Parsed("url", registry_url),
+    metavar="URL",
+    help="Schema registry, with Confluent's API; by default one that SHARDPOST_INPUTS names.",
+)
+@AS_JSON
+def suggest_command(topic: str, url: str | None) -> int:
+    """Print an entry for SHARDPOST_INPUTS, made from the newest records of a topic.
+
+    TOPIC is positions, clients or exchanges, or what the topic is called in Kafka. What was not
+    found is in comments; exit code 3 if that has to be there.
+    """
+    installation = opened()
+    by_name = {installation.topic(name): name for name in INPUTS} | {name: name for name in INPUTS}
+    if topic not in by_name:
+        raise UsageError(f"{topic}: expected {', '.join(by_name)}{meant(topic, by_name)}")
+    found = suggested(installation, by_name[topic], Registry(url=url) if url else None)
+    print_document(found.entry | {"notes": found.notes}, found.lines)
+    return NEEDS_ATTENTION if found.lacks else DONE
 
 
 def _check_lines(result: dict[str, Any]) -> Iterator[str]:

@@ -4,6 +4,7 @@ import json
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -227,3 +228,42 @@ def test_what_comes_out_is_said_before_anything_is_written(
     }
     assert snapshots.newest(installed(settings).tables) is None
     assert [*committed(settings, settings.topic("dead-letters"))] == []
+
+
+DEBEZIUM = record(
+    "Envelope",
+    {"name": "before", "type": ["null", VERSIONS[1]], "default": None},
+    {"name": "after", "type": ["null", "Position"], "default": None},
+    text("op"),
+)
+
+
+@pytest.mark.timeout(600)
+def test_an_entry_made_from_avro_reads_the_records_that_it_was_made_from(
+    fresh: Callable[[], Settings], registry: Registry, tmp_path: Path
+) -> None:
+    settings = fresh()
+    topic, serializer = settings.topic("positions"), registry.serializer(json.dumps(DEBEZIUM))
+    row = {"customer": {"id": "client1"}, "ticker": "AAPL", "qty": 5, "mic": "NASDAQ", "book": "A"}
+    written = []
+    for number, (before, after, op) in enumerate([(None, row, "c"), (row, None, "d")]):
+        key = serialized(registry.serializer(KEY), topic, {"id": str(number)}, "key")
+        event = {"before": before, "after": after, "op": op}
+        written.append(Raw("positions", key, serialized(serializer, topic, event)))
+    produce(settings, written)
+    shardpost = CommandLine(settings.environ())
+    refused = shardpost.refused("inputs", "suggest", "positions", code=2)
+    assert "found none: add --registry URL" in refused
+    printed = shardpost("inputs", "suggest", topic, "--registry", registry.url)
+    (file := tmp_path / "inputs.yaml").write_text(printed)
+    own = CommandLine(settings.environ() | {"SHARDPOST_INPUTS": str(file)})
+    assert own("inputs", "suggest", "positions") == printed
+    found = own.json("inputs", "check", "positions", "--json")["positions"]
+    assert sorted((one["kind"], one["key"], one["fields"]["Client"]) for one in found) == [
+        ("tombstone", "1", None),
+        ("upsert", "0", "client1"),
+    ]
+    json_ = Raw("positions", b"2", b'{"Client":"client1"}')
+    produce(settings, [json_])
+    refused = own.refused("inputs", "suggest", "positions", code=1)
+    assert "expected values of one format, found " in refused

@@ -103,7 +103,7 @@ WITH_ARGUMENTS = {
     "explain": [["client1"]],
     "topics": [["apply"], ["apply", "--dry-run"], ["audit"]],
     "import": [["list.csv"]],
-    "inputs": [["check"]],
+    "inputs": [["check"], ["suggest", "positions"]],
     "sql": [["SELECT 1"]],
     "tables": [["list"], ["maintain"]],
     "email": [["--week", "2026-W40"], ["--week", "2026-W40", "--dry-run"]],

@@ -60,7 +60,8 @@ def _expression(text: str) -> str:
     return text
 
 
-def _url(text: str) -> str:
+def registry_url(text: str) -> str:
+    """Check where a registry is."""
     if not re.fullmatch(r"https?://[^\s/@?#]+(?:/[^\s@?#]*)?", text):
         raise ValueError("expected a URL such as https://host:port, without a login")
     return text
@@ -77,7 +78,7 @@ class _Entry(BaseModel):
 class Registry(_Entry):
     """Where schemas are, and who asks for them; `ca` is a file of certificates."""
 
-    url: Annotated[StrictStr, AfterValidator(_url)]
+    url: Annotated[StrictStr, AfterValidator(registry_url)]
     user: _Text | None = None
     ca: _Text | None = None
 

@@ -9,7 +9,6 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, get_args
-from uuid import UUID
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -21,6 +20,7 @@ from pyspark.sql.avro.functions import from_avro
 from shardpost.holders.model.avro_schema import END, LEFT, WHOLE, AvroSchema
 from shardpost.holders.model.fields import MAX_QUOTED
 from shardpost.holders.model.input_mapping import InputMapping, Part
+from shardpost.kafka.registered_values import place_of
 from shardpost.kafka.schema_registry import Schema, SchemaRegistry
 from shardpost.spark.driver import innermost_cause
 from shardpost.values.topic_names import TopicName
@@ -69,9 +69,7 @@ def _column(text: str, part: Part) -> Column:
 
 
 def _place(schema: str) -> str:
-    """Return where the registry has what names a schema."""
-    is_guid, rest = schema.startswith("01"), schema[2:]
-    return f"guids/{UUID(rest)}" if is_guid else f"ids/{int(rest, 16)}"
+    return place_of(bytes.fromhex(schema))
 
 
 @dataclass(frozen=True)
