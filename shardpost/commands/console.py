@@ -67,10 +67,7 @@ def _who(_: click.Context, __: click.Parameter, by: str | None) -> str:
 
 
 BY = click.option(
-    "--by",
-    metavar="NAME",
-    callback=_who,
-    help="Who does this; by default the user's login name.",
+    "--by", metavar="NAME", callback=_who, help="Who does this; by default the user's login name."
 )
 
 

@@ -110,12 +110,7 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
 @AS_JSON
 @click.pass_context
 def email_command(
-    ctx: click.Context,
-    /,
-    week: str | None,
-    dry_run: bool,
-    take_over: bool,
-    **options: Any,
+    ctx: click.Context, /, week: str | None, dry_run: bool, take_over: bool, **options: Any
 ) -> int:
     """Send the weekly e-mail of one ISO week: once to each client, however often it is run.
 

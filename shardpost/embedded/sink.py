@@ -76,12 +76,7 @@ class MailHandler:
         self._numbers = itertools.count(1)
 
     async def handle_EHLO(  # noqa: N802
-        self,
-        _server: SMTP,
-        session: Session,
-        _envelope: Envelope,
-        name: str,
-        replies: list[str],
+        self, _server: SMTP, session: Session, _envelope: Envelope, name: str, replies: list[str]
     ) -> list[str]:
         """Announce PIPELINING (RFC 2920): each command is answered, also those sent together."""
         session.host_name = name

@@ -90,11 +90,7 @@ def _opened(installation: Installation, snapshot: Snapshot) -> OpenedTables:
 
 
 def _replayed(
-    installation: Installation,
-    snapshot: Snapshot,
-    client: str,
-    history: OpenedTables,
-    of_keys: str,
+    installation: Installation, snapshot: Snapshot, client: str, history: OpenedTables, of_keys: str
 ) -> list[Transition]:
     positions = _records(installation, history, f"{_DECODABLE} AND ({of_keys})")
     exchanges = exchange_records(installation, snapshot, {record.exchange for record in positions})
@@ -192,10 +188,7 @@ def position_history(
     good = [one for one in kept if one.kind is not RecordKind.REJECTED]
     exchanges = exchange_records(installation, snapshot, {record.exchange for record in good})
     return PositionHistory(
-        position,
-        Replay.of(good, exchanges, snapshot.country),
-        kept,
-        len(found) == len(kept),
+        position, Replay.of(good, exchanges, snapshot.country), kept, len(found) == len(kept)
     )
 
 

@@ -131,10 +131,7 @@ def read_one(kafka: Kafka, partition: TopicPartition, offset: int) -> Record | N
 
 
 def read_selected(
-    kafka: Kafka,
-    partition: TopicPartition,
-    selected: Iterable[T],
-    offset_of: Callable[[T], int],
+    kafka: Kafka, partition: TopicPartition, selected: Iterable[T], offset_of: Callable[[T], int]
 ) -> Iterator[tuple[Record, T]]:
     """Yield each selected item with its record; both are in the order of their offsets.
 

@@ -191,11 +191,7 @@ def partitions_now(
     Ends are asked for from the lowest to the highest, so that each is at or above the one before.
     """
     found: dict[TopicPartition, list[int]] = {partition: [] for partition in wanted}
-    for ask in (
-        beginnings,
-        partial(endings, committed=True),
-        partial(endings, committed=False),
-    ):
+    for ask in (beginnings, partial(endings, committed=True), partial(endings, committed=False)):
         listed = ask(kafka, [*found])
         failed |= listed.failed
         found = {
@@ -265,11 +261,7 @@ def _read(
 
 
 def _stretches(
-    kafka: Kafka,
-    wanted: Mapping[TopicPartition, tuple[int, int]],
-    until: float,
-    *,
-    committed: bool,
+    kafka: Kafka, wanted: Mapping[TopicPartition, tuple[int, int]], until: float, *, committed: bool
 ) -> dict[TopicPartition, Stretch]:
     """Return a stretch of each {partition: (first, end)}; an empty one where nothing is to read."""
     ranges = [OffsetRange(*at, first, end) for at, (first, end) in wanted.items() if end > first]

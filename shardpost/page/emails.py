@@ -171,12 +171,7 @@ def clients(
 
 
 def _listed(
-    visit: PageRequest,
-    found: WeekStatus,
-    state: str,
-    reason: str,
-    client: str,
-    page: int,
+    visit: PageRequest, found: WeekStatus, state: str, reason: str, client: str, page: int
 ) -> Listing:
     """Return one page of who is in a state; only the shards that are on it are read."""
     columns = ("client", "shard", "reason")

@@ -81,11 +81,7 @@ def letters(visit: CurrentRequest, asked: AskedFor) -> Response:
     groups = found.groups()
     rows = [_group_row(visit, asked, group) for group in groups]
     columns = ("letters", "state", "origin", "error id", "decide", "oldest", "newest", "such as")
-    document = {
-        "letters": found.total,
-        "due": found.due(visit.now),
-        "groups": groups,
-    }
+    document = {"letters": found.total, "due": found.due(visit.now), "groups": groups}
     empty = NO_MATCH if any(asked.query.values()) else NONE_AT_ALL
     return visit.answer(
         "letters.html",

@@ -172,10 +172,7 @@ def outcomes_of(
 
 
 def _of_inputs(
-    visit: PageRequest,
-    topic: OwnTopic,
-    records: Sequence[Record],
-    origin: TopicName | None = None,
+    visit: PageRequest, topic: OwnTopic, records: Sequence[Record], origin: TopicName | None = None
 ) -> Outcomes:
     snapshot = snapshots.current(visit.installation.tables)
     kind, by_place = origin or topic.kind, {record.coordinates: record for record in records}

@@ -257,12 +257,10 @@ SparkMaster = Annotated[
     ),
 ]
 DagIds = Annotated[
-    str,
-    _like(r"(?a)\s*[\w.-]+\s*(,\s*[\w.-]+\s*)*", "ids of DAGs, comma-separated"),
+    str, _like(r"(?a)\s*[\w.-]+\s*(,\s*[\w.-]+\s*)*", "ids of DAGs, comma-separated")
 ]
 Connections = Annotated[
-    str,
-    AfterValidator(lambda text: " ".join(map("=".join, connection_ids(text).items()))),
+    str, AfterValidator(lambda text: " ".join(map("=".join, connection_ids(text).items())))
 ]
 Located = Annotated[str, AfterValidator(lambda text: located(text))]
 File = Annotated[Path, AfterValidator(lambda path: _path(path).expanduser().absolute())]

@@ -141,8 +141,7 @@ def message_of(alerts: Sequence[Alert], runbook: str, most: int = MOST_IN_FULL) 
         raise ValueError("expected at least one alert, found nothing")
     states = list(AlertState)
     ordered = sorted(
-        alerts,
-        key=lambda one: (states.index(one.state), urgency(one.condition), one.condition.key),
+        alerts, key=lambda one: (states.index(one.state), urgency(one.condition), one.condition.key)
     )
     counts = [
         f"{number} {state}"

@@ -58,8 +58,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric("snapshot_number", "Number of the newest snapshot"),
         Metric(
-            "following_seconds",
-            "Seconds since `compact --follow` began; absent if none is running",
+            "following_seconds", "Seconds since `compact --follow` began; absent if none is running"
         ),
         Metric(
             "last_turn_age_seconds",

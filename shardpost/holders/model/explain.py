@@ -135,10 +135,7 @@ class Replay:
 
     @classmethod
     def of(
-        cls,
-        position: Iterable[PositionRecord],
-        exchanges: Iterable[ExchangeRecord],
-        country: str,
+        cls, position: Iterable[PositionRecord], exchanges: Iterable[ExchangeRecord], country: str
     ) -> "Replay":
         """Replay all decodable records of a position, and of the exchanges that they name."""
         made = cls(country)
