@@ -1,6 +1,7 @@
 """How durations, counts, sizes, shares, ranges and what was expected are written; and JSON."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -47,6 +48,15 @@ def _json_form(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     return value.as_json() if hasattr(value, "as_json") else vars(value)
+
+
+def distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object, as a hook of its parser; ValueError for a name that it has twice."""
+    form = dict(pairs)
+    if len(form) < len(pairs):
+        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the same name twice in one object: {name!r}")
+    return form
 
 
 def counted(count: int, one: str, more: str | None = None) -> str:

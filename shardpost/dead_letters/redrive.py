@@ -27,8 +27,8 @@ from shardpost.dead_letters.model.letter_format import (
     keys_of,
     name_of,
 )
-from shardpost.dead_letters.model.redrive_request import RedriveRequest, Shown, error_of, origin_of
-from shardpost.dead_letters.model.transition_records import Routes
+from shardpost.dead_letters.model.redrive_request import RedriveRequest, Shown
+from shardpost.dead_letters.model.transition_records import ParkedGroup, Routes
 from shardpost.decisions import Decision, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
@@ -114,12 +114,11 @@ class Redrive:
 
     def letter(self, record: Record) -> ParkedLetter:
         """Return a record of the parking lot that is selected."""
-        name, headers = name_of(record.key), dict(record.headers)
         refusal = self.request.refusal(record, self.installation.settings.retry_rules)
         if record.offset >= self.shown.ends.get(record.partition, 0):
             refusal = NOT_SHOWN
-        about = (origin_of(headers), error_of(headers), refusal)
-        return ParkedLetter(name, *about, record.offset, record.partition)
+        name, group = name_of(record.key), ParkedGroup.of(dict(record.headers))
+        return ParkedLetter(name, *group, refusal, record.offset, record.partition)
 
 
 def selected_letters(redrive: Redrive, partition: TopicPartition) -> Iterator[ParkedLetter]:

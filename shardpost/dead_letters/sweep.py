@@ -29,7 +29,12 @@ from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.foreign_intake import naming, take_in
 from shardpost.dead_letters.letter_topics import current_progress, routes_of, writer_of
 from shardpost.dead_letters.model.retry_policy import Outcome, SelectedLetter
-from shardpost.dead_letters.model.transition_records import Routes, is_of_misplaced, outcome_records
+from shardpost.dead_letters.model.transition_records import (
+    ParkedGroup,
+    Routes,
+    is_of_misplaced,
+    outcome_records,
+)
 from shardpost.dead_letters.stored_letters import (
     LettersNow,
     OtherRecordError,
@@ -40,10 +45,8 @@ from shardpost.dead_letters.stored_letters import (
 from shardpost.dead_letters.sweep_job import (
     SWEEP_DEAD_LETTERS,
     Intake,
-    ParkedGroup,
     as_json,
     for_a_person,
-    parked_group,
     parked_lines,
 )
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, said
@@ -199,7 +202,7 @@ def _publish(
             if records and is_of_misplaced(records[-1], record, sweep.routes):
                 report.misplaced += 1
             if outcome is Outcome.PARK:
-                report.parked[parked_group(records[0])] += 1
+                report.parked[ParkedGroup.of(dict(records[0].headers))] += 1
         step("committed")
 
 

@@ -5,15 +5,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
-from shardpost.dead_letters.model.letter_format import ORIGIN_TOPIC, header_text
 from shardpost.dead_letters.model.retry_policy import Outcome
-from shardpost.dead_letters.model.transition_records import PARKED_ERROR
+from shardpost.dead_letters.model.transition_records import ParkedGroup
 from shardpost.errors import DONE, one_line
 from shardpost.installation import Installation
 from shardpost.kafka.coordinates import TopicPartition, total_size
-from shardpost.kafka.records import Outgoing
 from shardpost.spark.job import JobResult, JobSpec, request_of
 
 log = logging.getLogger(__name__)
@@ -83,13 +81,6 @@ def next_offset(
     return offset, []
 
 
-class ParkedGroup(NamedTuple):
-    """Parked letters of one origin, with one fingerprint of their error."""
-
-    origin: str
-    error: str
-
-
 @dataclass
 class Intake:
     """The result of the intake: number of letters, gaps, and unreadable partitions."""
@@ -97,13 +88,6 @@ class Intake:
     taken_in: int = 0
     gaps: tuple[Gap, ...] = ()
     not_read: tuple[str, ...] = ()
-
-
-def parked_group(parked: Outgoing) -> ParkedGroup:
-    """Return the group of a parking-lot record; a malformed one may have no origin."""
-    headers = dict(parked.headers)
-    names = (ORIGIN_TOPIC, PARKED_ERROR)
-    return ParkedGroup(*(header_text(headers.get(name)) for name in names))
 
 
 def as_json(

@@ -23,6 +23,7 @@ from shardpost.imports.csv_rows import MOST_QUOTED, CsvTable, Values, cut, quote
 from shardpost.imports.import_job import GZIP, files_of
 from shardpost.imports.model.list_format import FoundColumns, SourceColumn, Target, plain
 from shardpost.imports.model.source import FileSource, Format
+from shardpost.wording import distinct
 
 ROWS_AT_ONCE = 10_000
 # Decodes bytes that are not UTF-8 so that they are encoded as what they were.
@@ -185,21 +186,12 @@ def _parsed(path: Path, number: int, text: str) -> Any:
     return found
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError(
-            f"the same name twice in one object: {', '.join(name for name, _ in pairs)}"
-        )
-    return found
-
-
 def _none(constant: str) -> None:
     raise ValueError(f"{constant}, which is not JSON")
 
 
 _JSON = json.JSONDecoder(
-    object_pairs_hook=_once, parse_constant=_none, parse_int=str, parse_float=_Fraction
+    object_pairs_hook=distinct, parse_constant=_none, parse_int=str, parse_float=_Fraction
 )
 
 

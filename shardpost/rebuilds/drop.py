@@ -32,19 +32,11 @@ from shardpost.topics import guards
 
 
 def record(
-    installation: Installation,
-    request: RebuildRequest,
-    rebuild: Rebuild,
-    snapshot: int,
-    *,
-    again: bool,
+    installation: Installation, request: RebuildRequest, rebuild: Rebuild, snapshot: int
 ) -> None:
-    """Record a swap or a rollback, which committed the snapshot of that number.
-
-    `again` if an earlier run may have done so for that snapshot: it is there once then.
-    """
+    """Record a swap or a rollback, once, which committed the snapshot of that number."""
     headers = {"action": str(request.action).encode(), "snapshot": str(snapshot).encode()}
-    _record(installation, rebuild, Kind.SWAPPED, request.by, request.why, headers, again=again)
+    _record(installation, rebuild, Kind.SWAPPED, request.by, request.why, headers)
 
 
 def record_killed(installation: Installation, rebuild: Rebuild, last: Snapshot) -> None:
@@ -54,7 +46,7 @@ def record_killed(installation: Installation, rebuild: Rebuild, last: Snapshot) 
     action = Action.SWAP if rebuild.is_in_use(last) else Action.ROLLBACK
     why = "committed by a run that was killed before it could record this"
     request = RebuildRequest(action, SHARDPOST, why)
-    record(installation, request, rebuild, last.rebuilt_in, again=True)
+    record(installation, request, rebuild, last.rebuilt_in)
 
 
 def _record(
@@ -64,16 +56,14 @@ def _record(
     by: str,
     why: str,
     headers: dict[str, bytes],
-    *,
-    again: bool,
 ) -> None:
-    """Write a decision; `again`: unless an earlier run, which was then killed, has done so."""
+    """Write a decision, unless an earlier run, which was then killed, has done so."""
     about = f"rebuild/{rebuild.number}"
     done = "the tables are swapped" if kind is Kind.SWAPPED else "nothing is dropped"
     since = rebuild.started_at.replace(microsecond=0)  # decisions have times of whole seconds
 
     def is_there() -> bool:
-        known = decisions_topic.list_since(installation.kafka, since, {kind}) if again else ()
+        known = decisions_topic.list_since(installation.kafka, since, {kind})
         return any((other.about, of_it) == (about.encode(), headers) for other, of_it in known)
 
     decisions_topic.record(
@@ -115,8 +105,7 @@ def drop(
             )
         if rebuild.is_open:
             record_killed(installation, rebuild, snapshots.current(tables))
-        action = {"action": b"drop"}
-        _record(installation, rebuild, Kind.DISCARDED, by, why, action, again=True)
+        _record(installation, rebuild, Kind.DISCARDED, by, why, {"action": b"drop"})
         step("drop on record")
         return drop_tables(tables, rebuild)
 

@@ -167,7 +167,7 @@ def _swap(request: RebuildRequest, installation: Installation) -> JobResult:
             done = {"committed": last.number, "changed_holders": count}
         assert last.rebuilt_in is not None  # noqa: S101 - its tables were swapped
         step("on record")  # what follows may be for a run that was killed after its commit
-        record(installation, request, rebuild, last.rebuilt_in, again=not done)
+        record(installation, request, rebuild, last.rebuilt_in)
         step("publish the difference")
         code, published = publish_and_send(installation, last)
         folding.fold_if_due(installation, last, datetime.now(UTC))

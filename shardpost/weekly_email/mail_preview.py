@@ -239,7 +239,9 @@ class _Sources:
             name_now=contact and contact.name,
             email_now=contact and contact.email,
         )
-        return self._source(member, row["positions"], frozen, frozen.as_of)
+        common = (self.week, frozen.as_of, frozen.country, self.sender)
+        context = EmailContext(*common, snapshot=frozen.snapshot)
+        return _Source(member, row["positions"], context, is_frozen=True)
 
     def _held(self, snapshot: Snapshot, as_of: datetime) -> _Source:
         from shardpost.holders.spark.held_positions import holding_of  # imports PySpark
@@ -253,20 +255,14 @@ class _Sources:
         member = Member(self.client, None, None, has_contact=False, subscribed=None)
         if contact is not None:
             member = replace(member, has_contact=True, **contact._asdict())
-        return self._source(member, positions, snapshot, as_of)
+        common = (self.week, as_of, snapshot.country, self.sender)
+        context = EmailContext(*common, snapshot=snapshot.number)
+        return _Source(member, positions, context, is_frozen=False)
 
     def _contact(self, snapshot: Snapshot) -> "Contact | None":
         from shardpost.holders.spark.held_positions import contact_of  # imports PySpark
 
         return contact_of(self.tables, snapshot, self.client)
-
-    def _source(
-        self, member: Member, positions: Any, of: FrozenWeek | Snapshot, as_of: datetime
-    ) -> _Source:
-        is_frozen = isinstance(of, FrozenWeek)
-        snapshot = of.snapshot if isinstance(of, FrozenWeek) else of.number
-        context = EmailContext(self.week, as_of, of.country, self.sender, snapshot=snapshot)
-        return _Source(member, positions, context, is_frozen)
 
     def _kept(self, number: int) -> Snapshot:
         """Return the first kept snapshot from that one on, which may have the same contents."""

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from shardpost.dead_letters.model.retry_policy import Outcome
-from shardpost.dead_letters.sweep_job import GONE, Gap, Intake, ParkedGroup, as_json
+from shardpost.dead_letters.model.transition_records import ParkedGroup
+from shardpost.dead_letters.sweep_job import GONE, Gap, Intake, as_json
 from shardpost.kafka.coordinates import TopicPartition
 from tests.dags.conftest import StandIn
 

@@ -25,8 +25,7 @@ from shardpost.dead_letters.model import letter_format, letter_history, transiti
 from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
 from shardpost.dead_letters.model.letters import as_record, failure, fitting
 from shardpost.dead_letters.model.retry_policy import Outcome, SelectedLetter, decide
-from shardpost.dead_letters.model.transition_records import Routes, outcome_records
-from shardpost.dead_letters.sweep_job import parked_group
+from shardpost.dead_letters.model.transition_records import ParkedGroup, Routes, outcome_records
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.fields import CLIENT_FIELDS, EXCHANGE_FIELDS, POSITION_FIELDS
 from shardpost.holders.model.published import Published
@@ -310,7 +309,7 @@ def use_letter(record: Record) -> None:
         made = outcome_records(record, SelectedLetter(7, outcome, 7, 1, b""), RETRIES, ROUTES, NOW)
         for out in made:
             written(out)
-            parked_group(out)
+            ParkedGroup.of(dict(out.headers))
 
 
 def use_foreign(record: Record) -> None:

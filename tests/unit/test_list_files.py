@@ -191,9 +191,9 @@ def test_all_that_is_written_as_csv_is_whole(
     [
         (
             '{"PositionId":"1","Client":"c","PositionId":"2"}\n',
-            "the same name twice in one object: Po",
+            "the same name twice in one object: 'Po",
         ),
-        ('[{"a":1},{"a":1,"b":{"c":1,"c":2}}]', "the same name twice in one object: c, c"),
+        ('[{"a":1},{"a":1,"b":{"c":1,"c":2}}]', "the same name twice in one object: 'c'"),
         ('{"a":1}\nnonsense\n', "line 2: expected JSON objects, one in each line or all in one"),
         ('{"a":1}\n[1]\n', "line 2: expected JSON objects"),
         ('{"a":1}{"a":2}\n', "line 1: expected JSON objects"),

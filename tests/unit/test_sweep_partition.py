@@ -15,6 +15,7 @@ from shardpost.dead_letters import sweep as module
 from shardpost.dead_letters import sweep as sweep_job
 from shardpost.dead_letters.foreign_intake import GROUP, MOST_NAMED, naming
 from shardpost.dead_letters.model.retry_policy import Outcome, fingerprint
+from shardpost.dead_letters.model.transition_records import ParkedGroup
 from shardpost.dead_letters.sweep import PartitionReport
 from shardpost.dead_letters.sweep_job import (
     GONE,
@@ -24,7 +25,6 @@ from shardpost.dead_letters.sweep_job import (
     SEE_PARKED,
     Gap,
     Intake,
-    ParkedGroup,
     as_json,
     for_a_person,
 )

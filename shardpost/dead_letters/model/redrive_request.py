@@ -4,17 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from shardpost.dead_letters.model.letter_format import (
-    HEADERS_BYTES,
-    ORIGIN_TOPIC,
-    HeaderMap,
-    Malformed,
-    header_text,
-    name_of,
-)
+from shardpost.dead_letters.model.letter_format import HEADERS_BYTES, Malformed, name_of
 from shardpost.dead_letters.model.letter_history import ListFilters
 from shardpost.dead_letters.model.retry_policy import unknown_origin
-from shardpost.dead_letters.model.transition_records import PARKED_ERROR, parked_count, parse_parked
+from shardpost.dead_letters.model.transition_records import ParkedGroup, parked_count, parse_parked
 from shardpost.decisions import Kind
 from shardpost.errors import UsageError
 from shardpost.instants import instant_of
@@ -93,8 +86,8 @@ class RedriveRequest:
 
     def _is_chosen(self, record: Record) -> bool:
         """Tell whether a record matches all but the ids; its time is when it was parked."""
-        headers, at = dict(record.headers), instant_of(record.timestamp)
-        return self.filters.choose(origin_of(headers), error_of(headers), at)
+        group, at = ParkedGroup.of(dict(record.headers)), instant_of(record.timestamp)
+        return self.filters.choose(*group, at)
 
     def refusal(self, record: Record, rules: RetryRules) -> str | None:
         """Return why the request cannot be applied to a parked letter, or None."""
@@ -111,13 +104,3 @@ class RedriveRequest:
         if count >= REPEATED and not self.allow_repeated:
             return f"parked {count} times by the same error: fix its cause first, or add --again"
         return None
-
-
-def origin_of(headers: HeaderMap) -> str:
-    """Return the origin topic that the headers name."""
-    return header_text(headers.get(ORIGIN_TOPIC))
-
-
-def error_of(headers: HeaderMap) -> str:
-    """Return the fingerprint of the error by which a letter was parked."""
-    return header_text(headers.get(PARKED_ERROR))

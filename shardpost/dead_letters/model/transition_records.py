@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
+from typing import NamedTuple
 
 from shardpost.dead_letters.model.foreign_letters import FOREIGN_PREFIXES
 from shardpost.dead_letters.model.letter_format import (
@@ -16,6 +17,7 @@ from shardpost.dead_letters.model.letter_format import (
     ID,
     MALFORMED,
     MAX_ATTEMPTS,
+    ORIGIN_TOPIC,
     STORED_AT,
     HeaderMap,
     Letter,
@@ -165,6 +167,18 @@ def resolved_offset(headers: Headers, offset: int) -> int:
     """Return the last offset that a tombstone covers; its own if it was written by hand."""
     resolved = number_of(dict(headers).get(RESOLVED_OFFSET))
     return offset if resolved is None else resolved
+
+
+class ParkedGroup(NamedTuple):
+    """Parked letters of one origin, with one fingerprint of the error that parked them."""
+
+    origin: str
+    error: str
+
+    @classmethod
+    def of(cls, headers: HeaderMap) -> "ParkedGroup":
+        """Return the group of a letter in the parking lot; a malformed one may have no origin."""
+        return cls(header_text(headers.get(ORIGIN_TOPIC)), header_text(headers.get(PARKED_ERROR)))
 
 
 def parked_count(headers: HeaderMap) -> int:

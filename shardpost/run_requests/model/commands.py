@@ -6,7 +6,6 @@ and unknown to Airflow was never started; one that is started and unknown was de
 """
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from math import isfinite
 from typing import Any
 
 from shardpost.kafka.records import utf8_text
+from shardpost.wording import distinct
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 # Levels of a request or a command: params have a few, and Python gives up at 1,000 calls, of which
@@ -36,7 +36,7 @@ def parse_json(raw: bytes) -> Any:
     try:
         form = json.loads(
             raw.decode(),  # of bytes, it would guess UTF-16
-            object_pairs_hook=_object,
+            object_pairs_hook=distinct,
             parse_float=_exact,
             parse_int=partial(_exact, kind=int),
         )
@@ -62,14 +62,6 @@ def _exact(text: str, kind: Callable[[str], float] = float) -> float:
         found = text if len(text) <= LONGEST_NUMBER else f"{text[:LONGEST_NUMBER]}…"
         raise ValueError(f"expected a number that fits a double, found {found}: send it as text")
     return kind(text)
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    form = dict(pairs)
-    if len(form) < len(pairs):
-        [(name, count)] = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"expected each name once in an object, found {name!r} {count} times")
-    return form
 
 
 class CommandState(StrEnum):
