@@ -26,7 +26,7 @@ from shardpost.weekly_email.email_job import SEND_TIME, EmailRequest, Mode, shar
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, WITH_ADDRESS, FrozenWeeks
 from shardpost.weekly_email.limits import MailLimits, too_many
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus, status_document
+from shardpost.weekly_email.model.week_report import ShardStatus, status_document
 from shardpost.weekly_email.prepared_week import (
     PreparedWeek,
     prepare_week,
@@ -152,17 +152,28 @@ def send(
         if not request.is_part:
             reports = settle_refusals(installation, week.iso_week, reports)
         week.state.mark_end(options.clock())
-        shards = _counted(week, reports)
-    errors = {report.shard: report.error for report in reports if report.error}
+        errors = [f"shard {report.shard}: {report.error}" for report in reports if report.error]
+        shards = _counted(week, errors)
     document = status_document(week.iso_week, shards) | {"snapshot": week.snapshot_number}
     if request.is_part:
-        document["answers"] = [report.answers for report in reports]
+        document["answers"] = [vars(report) for report in reports]
     if paused := WeekState(installation, week.iso_week).paused:
         document["paused"] = paused.as_json()
-        if set(errors.values()) == {paused.explanation}:
+        if errors and all(error.endswith(f": {paused.explanation}") for error in errors):
             sys.stderr.write(f"shardpost: {paused.explanation}\n")
             return NEEDS_ATTENTION, document
     return exit_code_of(installation.values(MailLimits), document, errors), document
+
+
+def _counted(week: PreparedWeek, errors: list[str]) -> list[ShardStatus]:
+    """Count the clients as `emails` does; add to the errors why that is not possible."""
+    audience = week.frozen or EarlyAudience(week.snapshot, week.as_of)
+    status = WeekStatus(week.state, audience, week.ledger.partitions)
+    try:
+        return status.by_shard(week.shards, wait=True)
+    except ShardpostError as error:
+        errors.append(f"the clients cannot be counted: {error}")
+        return []
 
 
 def at_rate(installation: Installation, patience: float) -> AbstractContextManager[object]:
@@ -175,29 +186,13 @@ def at_rate(installation: Installation, patience: float) -> AbstractContextManag
     return exclusive(installation.files, "mail-rate", "a send at a rate", wait=patience)
 
 
-def _counted(week: PreparedWeek, reports: Sequence[ShardReport]) -> list[ShardStatus]:
-    """Count as `emails` does, or use the counts of the shards if that fails."""
-    audience = week.frozen or EarlyAudience(week.snapshot, week.as_of)
-    status = WeekStatus(week.state, audience, week.ledger.partitions)
-    try:
-        return status.by_shard(week.shards, wait=True)
-    except ShardpostError as error:
-        log.warning(
-            "%s: cannot read the ledger, so the counts come from the shards: %s",
-            week.iso_week,
-            error,
-        )
-        return [ShardStatus(report) for report in reports]
+def exit_code_of(limits: MailLimits, document: Mapping[str, Any], errors: Sequence[str]) -> int:
+    """Return the exit code; `errors` are those of the stopped shards, and of counting.
 
-
-def exit_code_of(limits: MailLimits, document: Mapping[str, Any], errors: Mapping[int, str]) -> int:
-    """Return the exit code; `errors` has the error of each stopped shard.
-
-    Errors of shards, and too many clients without a mail, are printed to standard error.
+    They, and too many clients without a mail, are printed to standard error.
     """
     if errors:
-        stopped = "; ".join(f"shard {shard}: {error}" for shard, error in errors.items())
-        sys.stderr.write(f"shardpost: {one_line(stopped)}\n")
+        sys.stderr.write(f"shardpost: {one_line('; '.join(errors))}\n")
         return COULD_NOT
     is_part = "answers" in document
     reasons = [] if is_part else too_many(limits, document)

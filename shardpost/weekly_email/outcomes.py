@@ -26,7 +26,6 @@ from shardpost.weekly_email.model.retry import (
 )
 from shardpost.weekly_email.model.server_health import Refusal, ServerHealth
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.model.week_report import ShardCounts, ShardReport
 from shardpost.weekly_email.send_plan import MailToSend
 from shardpost.weekly_email.smtp_server import SmtpServer
 from shardpost.wording import counted
@@ -44,8 +43,6 @@ class Progress:
     shard: int
     audience_size: int
     states: Counter[DeliveryState]
-    unknown_clients: set[str]
-    closed: int = 0  # open clients that got a state
     sent_by_this_run: int = 0
     _logged_at: float = field(default=0.0, init=False)
     _logged: str = field(default="", init=False)
@@ -53,19 +50,13 @@ class Progress:
     @classmethod
     def of(cls, week: IsoWeek, shard: int, size: int, ledger_index: LedgerIndex) -> "Progress":
         """Return the counts as the ledger has them."""
-        unknown = {about.client for about in ledger_index.delivery_unknown}
-        return cls(week, shard, size, ledger_index.counts(), unknown)
+        return cls(week, shard, size, ledger_index.counts())
 
-    def record(self, client: str, before: DeliveryState | None, after: DeliveryState) -> None:
+    def record(self, before: DeliveryState | None, after: DeliveryState) -> None:
         """Count a client's new state; `before` is None for open."""
-        if before is None:
-            self.closed += 1
-        else:
+        if before is not None:
             self.states[before] -= 1
         self.states[after] += 1
-        self.unknown_clients.discard(client)
-        if after is DeliveryState.UNKNOWN:
-            self.unknown_clients.add(client)
         self.sent_by_this_run += after is DeliveryState.SENT
 
     def log_every_few_seconds(self, waiting: int, now: float) -> None:
@@ -83,12 +74,6 @@ class Progress:
         """Log the counts at the end of a run, unless they were just logged."""
         if self._line(waiting=0) != self._logged:
             self.log(waiting=0)
-
-    def report(self, open_at_start: int, error: str | None) -> ShardReport:
-        """Return the counts, given the open clients at the start, and what stopped the shard."""
-        still_open = open_at_start - self.closed
-        counts = ShardCounts.of(self.shard, self.states, still_open, self.unknown_clients)
-        return ShardReport(**vars(counts), error=error)
 
     def _line(self, waiting: int) -> str:
         count = {str(state): f"{self.states[state]:,}" for state in DeliveryState}
@@ -166,7 +151,7 @@ class DeliveryRecords:
             log.info("%s: %s, %s", self._label(entry.client), state, entry.reason)
         if entry.state is None:
             return
-        self._progress.record(entry.client, before, entry.state)
+        self._progress.record(before, entry.state)
         self.write(entry)
         if len(self._pending) >= MOST_PENDING:
             self.flush()

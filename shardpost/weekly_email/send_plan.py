@@ -110,10 +110,9 @@ class SendPlan:
     """The plan of one shard; reads the audience once, in order, one batch at a time.
 
     Batches have the fields of `Member` and `positions` as columns, and each client once.
-    `open_clients` counts those without a ledger entry when they were read. `has_unsubscribed` is
-    called for each client right before its mail; if it fails, or a template is wrong, the steps end
-    with a `stop_reason`. In an early week an open client without a usable contact remains open,
-    since the contact at the coming freeze counts.
+    `has_unsubscribed` is called for each client right before its mail; if it fails, or a template
+    is wrong, the steps end with a `stop_reason`. In an early week an open client without a usable
+    contact remains open, since the contact at the coming freeze counts.
     """
 
     ledger_index: LedgerIndex
@@ -121,7 +120,6 @@ class SendPlan:
     context: EmailContext
     clock: Callable[[], datetime]
     has_unsubscribed: Callable[[str], bool]
-    open_clients: int = 0
     stop_reason: str | None = None
 
     def steps(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Step]:
@@ -134,8 +132,9 @@ class SendPlan:
             for batch in batches:
                 for start in range(0, batch.num_rows, BATCH):
                     part = batch.slice(start, BATCH)
-                    states = self._states(part)
-                    chosen = self._chosen(part, states)
+                    clients = part.column("client").to_pylist()
+                    states = self.ledger_index.states(clients)
+                    chosen = self._chosen(clients, states)
                     unknown = [i for i in chosen if states[i] is DeliveryState.UNKNOWN]
                     if unknown:
                         resent.append(part.take(pa.array(unknown)))
@@ -147,18 +146,7 @@ class SendPlan:
         except (SubscriptionsUnknownError, TemplateError) as error:
             self.stop_reason = str(error)
 
-    def count_rest(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Read the rest of the audience only to count its open clients."""
-        for batch in batches:
-            self._states(batch)
-
-    def _states(self, batch: pa.RecordBatch) -> list[DeliveryState | None]:
-        states = self.ledger_index.states(batch.column("client").to_pylist())
-        self.open_clients += states.count(None)
-        return states
-
-    def _chosen(self, batch: pa.RecordBatch, states: Sequence[DeliveryState | None]) -> list[int]:
-        clients = batch.column("client").to_pylist()
+    def _chosen(self, clients: list[str], states: Sequence[DeliveryState | None]) -> list[int]:
         return [
             i
             for i, (client, state) in enumerate(zip(clients, states, strict=True))

@@ -74,30 +74,28 @@ def settle_refusals(
     is_final = is_proven and limits.proves_server(refused, accepted)
     settled = []
     for report in reports:
-        refusals = [Refusal.from_json(text) for text in report.provisional]
+        refusals, error = [Refusal.from_json(text) for text in report.provisional], report.error
         if refusals and is_final:
-            settled.append(_fail(installation, week, report, refusals))
+            error = _fail(installation, week, report.shard, refusals)
         elif refusals:
             error = open_clients_error(refusals, refused, accepted)
-            settled.append(replace(report, error=error, provisional=()))
-        else:
-            settled.append(report)
+        settled.append(replace(report, error=error, provisional=()))
     return settled
 
 
 def _fail(
-    installation: Installation, week: IsoWeek, report: ShardReport, refusals: Sequence[Refusal]
-) -> ShardReport:
-    """Write `failed` for the clients whose state has not changed since their refusal."""
+    installation: Installation, week: IsoWeek, shard: int, refusals: Sequence[Refusal]
+) -> str | None:
+    """Write `failed` for the clients whose state has not changed since; return why it failed."""
     try:
-        with closing(Ledger(installation, week, report.shard)) as ledger:
+        with closing(Ledger(installation, week, shard)) as ledger:
             states = ledger.open().states([refusal.entry.client for refusal in refusals])
             pairs = zip(refusals, states, strict=True)
             failed = [refusal for refusal, state in pairs if state is refusal.before]
             ledger.write([refusal.entry for refusal in failed])
     except ShardpostError as error:
-        return replace(report, error=str(error), provisional=())
-    return report.with_failed(failed)
+        return str(error)
+    return None
 
 
 log = logging.getLogger(__name__)
@@ -148,7 +146,7 @@ def send_shard(
     except Exception as error:
         if not isinstance(error, ShardpostError):
             log.exception("shard %d: internal error", shard.number)
-        return ShardReport(shard.number, open=shard.audience_size, error=said(error))
+        return ShardReport(shard.number, said(error))
 
 
 def _send(
@@ -171,12 +169,13 @@ def _send(
     with stop_reason_by_signal() as signalled:
         sender = ShardSender(server, ledger, progress, rate_limit, lambda: signalled() or paused())
         error = _run(sender, plan, unknown, batches)
-    plan.count_rest(batches)
+    for _ in batches:  # of a stopped shard: Spark ends a worker that has not read its whole input
+        pass
     progress.log_last()
-    report, health = progress.report(plan.open_clients, error), sender.outcomes.health
+    health = sender.outcomes.health
     # The refusals of a stopped shard are not decided by the run's other shards.
     undecided = () if error else tuple(refusal.to_json() for refusal in health.provisional)
-    return replace(report, accepted=health.accepted, refused=health.refused, provisional=undecided)
+    return ShardReport(shard.number, error, health.accepted, health.refused, undecided)
 
 
 def _run(

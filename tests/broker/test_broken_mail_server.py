@@ -26,7 +26,6 @@ from shardpost.weekly_email.ledger_topic import (
     ShardLedger,
 )
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
-from shardpost.weekly_email.model.week_report import ShardReport
 from tests.broker.test_sending import (
     AGAIN,
     CLIENTS,
@@ -47,6 +46,7 @@ from tests.support.mail_server import DROP, TAKE_AND_DROP, Script, mail_server
 from tests.support.members import WEEK, member
 from tests.support.memory_kafka import memory_kafka
 from tests.support.plain_ledger import fold
+from tests.support.sent_shard import SentShard
 
 MANY = [f"client{n}" for n in range(300)]
 
@@ -60,7 +60,7 @@ def ready(tmp_path: Path) -> Iterator[Settings]:
 
 def send(
     settings: Settings, script: Script, clients: list[str], resend: ResendPolicy | None = None
-) -> tuple[ShardReport, list[str]]:
+) -> tuple[SentShard, list[str]]:
     """Send to these clients; return the report, and who was mailed, in that order."""
     with mail_server(script) as server:
         members = [member(client) for client in clients]
@@ -95,7 +95,7 @@ def test_a_server_that_refuses_everybody_fails_nobody_and_is_quoted(
     assert "550 this machine is broken" in str(report.error)
     assert states(ready) == {}
     report, mailed = send(ready, good, MANY)
-    assert report == ShardReport(SHARD, sent=len(MANY))
+    assert report == SentShard(SHARD, sent=len(MANY))
     assert sorted(mailed) == sorted(MANY)
 
 
@@ -122,7 +122,7 @@ def test_half_of_a_load_balancer_that_puts_off_fails_nobody_by_bad_luck(ready: S
 def test_some_bad_addresses_among_many_are_failed(ready: Settings) -> None:
     bad = MANY[5::20]
     report, mailed = send(ready, refusing("550 no such user", "RCPT", *bad), MANY)
-    assert report == ShardReport(SHARD, sent=len(MANY) - len(bad), failed=len(bad))
+    assert report == SentShard(SHARD, sent=len(MANY) - len(bad), failed=len(bad))
     assert not set(bad) & set(mailed)
     row = ShardLedger(installed(ready).kafka, WEEK, SHARD).rows_of(bad[0])[-1]
     assert (row["state"], row["reason"]) == ("failed", "550 no such user")
@@ -156,7 +156,7 @@ def test_failed_again_takes_the_contact_as_of_now_and_open_clients_that_of_the_f
         member("client2", email_now="two@x.example"),
     ]
     with mail_server() as server:
-        assert run(ready, server, mended, resend=AGAIN) == ShardReport(SHARD, sent=3)
+        assert run(ready, server, mended, resend=AGAIN) == SentShard(SHARD, sent=3)
         assert set(server.taken) == {"zero@x.example", "one@x.example", to("client2")}
         assert b"Hello Zero" in server.contents["zero@x.example"]
 
@@ -167,7 +167,7 @@ def test_who_fails_again_says_nothing_about_the_server(ready: Settings) -> None:
     with mail_server() as server:
         run(ready, server, [*(member(client, email="bad") for client in bad), *map(member, rest)])
     report, _ = send(ready, refusing("550 no such user", "RCPT", *bad[:39]), clients, AGAIN)
-    assert report == ShardReport(SHARD, sent=11, failed=39)
+    assert report == SentShard(SHARD, sent=11, failed=39)
 
 
 def test_an_unknown_delivery_is_resent_last_and_only_once(ready: Settings) -> None:
@@ -222,8 +222,8 @@ def test_a_client_whose_id_no_record_can_hold_fails_and_the_others_are_mailed(
 ) -> None:
     members = [member("x" * 1_100_000, email="x@x.example"), *map(member, CLIENTS)]
     with mail_server() as server:
-        assert run(ready, server, members) == ShardReport(SHARD, sent=10, failed=1)
-        assert run(ready, server, members) == ShardReport(SHARD, sent=10, failed=1)
+        assert run(ready, server, members) == SentShard(SHARD, sent=10, failed=1)
+        assert run(ready, server, members) == SentShard(SHARD, sent=10, failed=1)
         assert each_once(server)
 
 
@@ -239,7 +239,7 @@ def test_a_421_at_mail_costs_no_attempt(ready: Settings) -> None:
 
     one = quick(ready, mail_connections=1, mail_attempts=1)
     report, mailed = send(one, script, CLIENTS)
-    assert report == ShardReport(SHARD, sent=10)
+    assert report == SentShard(SHARD, sent=10)
     assert mailed == CLIENTS
 
 

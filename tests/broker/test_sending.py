@@ -24,7 +24,6 @@ from shardpost.weekly_email.model import retry
 from shardpost.weekly_email.model.email_context import EmailContext
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard, settle_refusals
 from shardpost.weekly_email.smtp_server import TIMEOUTS, SenderSettings
 from tests.support.how_far import some
@@ -44,14 +43,15 @@ from tests.support.mail_server import (
 from tests.support.members import MEMBERS, NOW, WEEK, member
 from tests.support.memory_kafka import memory_kafka
 from tests.support.plain_ledger import fold
+from tests.support.sent_shard import SentShard, counted
 
 SHARD = 2
 HOLD = ResendPolicy()
 RESEND = ResendPolicy(resend_unknown=True)
 AGAIN = ResendPolicy(again_failed=True)
 CLIENTS = [f"client{n}" for n in range(10)]
-ALL_SENT = ShardReport(SHARD, sent=10)
-ONE_UNKNOWN = ShardReport(SHARD, sent=9, unknown=1, unknown_clients=("client3",))
+ALL_SENT = SentShard(SHARD, sent=10)
+ONE_UNKNOWN = SentShard(SHARD, sent=9, unknown=1, unknown_clients=("client3",))
 
 
 def to(client: str) -> str:
@@ -100,7 +100,7 @@ def run(
     *,
     resend: ResendPolicy = HOLD,
     rate: float | None = None,
-) -> ShardReport:
+) -> SentShard:
     if server is not None:
         settings = settings.model_copy(update={"smtp_port": server.port})
     chosen = members if members is not None else [member(client) for client in CLIENTS]
@@ -110,7 +110,8 @@ def run(
     report = send_shard(
         installed(settings), options, Shard(SHARD, len(chosen), rate), batches(chosen)
     )
-    return settle_refusals(installed(settings), WEEK, [report])[0]
+    [settled] = settle_refusals(installed(settings), WEEK, [report])
+    return counted(settings, WEEK, [one["client"] for one in chosen], settled)
 
 
 def batches(members: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
@@ -195,7 +196,7 @@ def test_who_is_not_mailed_is_in_the_ledger_with_the_reason(on_broker: Settings)
         member("client5", email=None),
     ]
     with mail_server() as server:
-        assert run(on_broker, server, members) == ShardReport(SHARD, sent=1, failed=3, suppressed=2)
+        assert run(on_broker, server, members) == SentShard(SHARD, sent=1, failed=3, suppressed=2)
         assert run(on_broker, server, members).failed == 3
         assert each_once(server, ["client0"])
     rows = ShardLedger(installed(on_broker).kafka, WEEK, SHARD).rows_of("client2")
@@ -205,8 +206,8 @@ def test_who_is_not_mailed_is_in_the_ledger_with_the_reason(on_broker: Settings)
 
 def test_failed_is_final_until_told_to_try_again(on_broker: Settings) -> None:
     with mail_server(only("client3", "RCPT", "550 no such user")) as server:
-        assert run(on_broker, server) == ShardReport(SHARD, sent=9, failed=1)
-        assert run(on_broker, server) == ShardReport(SHARD, sent=9, failed=1)
+        assert run(on_broker, server) == SentShard(SHARD, sent=9, failed=1)
+        assert run(on_broker, server) == SentShard(SHARD, sent=9, failed=1)
         assert to("client3") not in server.taken
         assert run(on_broker, server, resend=AGAIN) == ALL_SENT
         assert each_once(server)
@@ -248,7 +249,7 @@ def test_others_go_on_while_a_4xx_waits(ready: Settings, monkeypatch: pytest.Mon
 
 def test_a_4xx_that_outlasts_its_attempts_is_failed(ready: Settings) -> None:
     with mail_server(only("client3", "RCPT", *["451 busy"] * 9)) as server:
-        assert run(ready, server) == ShardReport(SHARD, sent=9, failed=1)
+        assert run(ready, server) == SentShard(SHARD, sent=9, failed=1)
         assert server.seen["RCPT", to("client3")] == 3
     reason = ShardLedger(installed(ready).kafka, WEEK, SHARD).rows_of("client3")[-1]["reason"]
     assert reason == "451 busy (at attempt 3 of 3)"
@@ -259,7 +260,7 @@ def test_a_4xx_that_outlasts_its_attempts_is_failed(ready: Settings) -> None:
 def test_a_5xx_fails_that_one_mail(ready: Settings, stage: str) -> None:
     script = nth_mail(4, "550 no") if stage == "MAIL" else only("client3", stage, "550 no")
     with mail_server(script) as server:
-        assert run(ready, server) == ShardReport(SHARD, sent=9, failed=1)
+        assert run(ready, server) == SentShard(SHARD, sent=9, failed=1)
         assert sum(server.taken.values()) == 9
 
 
@@ -379,7 +380,7 @@ def test_one_mail_that_always_loses_its_connection_stays_open(ready: Settings) -
 def test_an_address_beyond_ascii_goes_by_smtputf8_or_fails_with_a_reason(ready: Settings) -> None:
     members = [member("client1", email="jörg@x.example"), member("client2")]
     with mail_server(lambda at, _: "250 plain" if at == "EHLO" else None) as server:
-        assert run(ready, server, members) == ShardReport(SHARD, sent=1, failed=1)
+        assert run(ready, server, members) == SentShard(SHARD, sent=1, failed=1)
     assert (
         "SMTPUTF8"
         in ShardLedger(installed(ready).kafka, WEEK, SHARD).rows_of("client1")[-1]["reason"]
@@ -412,7 +413,7 @@ def test_a_run_that_was_killed_leaves_its_sending_unknown(on_broker: Settings) -
     dead.write([LedgerEntry("client5", DeliveryState.SENT, "<5@x>")])
     with mail_server() as server:
         report = run(on_broker, server)
-        assert report == ShardReport(SHARD, sent=9, unknown=1, unknown_clients=("client4",))
+        assert report == SentShard(SHARD, sent=9, unknown=1, unknown_clients=("client4",))
         assert each_once(server, [c for c in CLIENTS if c not in ("client4", "client5")])
         assert run(on_broker, server, resend=RESEND) == ALL_SENT
         assert server.taken[to("client4")] == 1

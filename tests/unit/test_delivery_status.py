@@ -239,13 +239,13 @@ def progress(caplog: pytest.LogCaptureFixture) -> Progress:
 def test_counts_are_logged_at_the_end_unless_they_are_the_last_that_were(
     progress: Progress, caplog: pytest.LogCaptureFixture
 ) -> None:
-    progress.record("a", None, DeliveryState.SENT)
+    progress.record(None, DeliveryState.SENT)
     progress.log_every_few_seconds(0, PROGRESS_SECONDS)
     progress.log_last()
     [line] = caplog.messages
     assert line.startswith("2026-W47 shard 3: 1 sent (1 by this run), 0 failed")
     assert line.endswith("; the audience has 2 clients")
-    progress.record("b", None, DeliveryState.SENT)
+    progress.record(None, DeliveryState.SENT)
     progress.log_last()
     assert "2 sent (2 by" in caplog.messages[1]
 

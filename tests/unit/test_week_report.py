@@ -289,7 +289,7 @@ def test_who_would_get_an_e_mail_is_listed_harmlessly(tmp_path: Path) -> None:
 
 def test_what_stopped_a_shard_is_one_harmless_line(capsys: pytest.CaptureFixture[str]) -> None:
     document = status_document(IsoWeek(2026, 47), [])
-    assert exit_code_of(LIMITS, document, {2: f"1 clients remain open: {EVIL}: DATA"}) == 1
+    assert exit_code_of(LIMITS, document, [f"shard 2: 1 clients remain open: {EVIL}: DATA"]) == 1
     assert capsys.readouterr().err == (
         f"shardpost: shard 2: 1 clients remain open: {HARMLESS}: DATA\n"
     )
@@ -301,7 +301,7 @@ def test_too_many_failed_clients_are_named_with_why_and_what_lists_them(
     refused = named_cause("550 no such user", 500, "c1", "c2", "c3")
     causes = {"failed": [refused, named_cause(f"no contact{EVIL}", 2, EVIL, "c9")]}
     shards = [ShardStatus(ShardCounts(0, sent=2, failed=502), causes)]
-    assert exit_code_of(LIMITS, status_document(IsoWeek(2026, 47), shards), {}) == 3
+    assert exit_code_of(LIMITS, status_document(IsoWeek(2026, 47), shards), []) == 3
     said = capsys.readouterr().err
     assert said.startswith("shardpost: 2026-W47: 502 of 504 clients failed, more than SHARDPOST_")
     assert '500 with "550 no such user" (c1, c2, c3, …); 2 with "no contact' in said

@@ -5,14 +5,12 @@ client to client, so that 500 refusals for one cause are one group.
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict
 
 from shardpost.errors import one_line, shown
 from shardpost.weekly_email.model.ledger import DeliveryState
-from shardpost.weekly_email.model.server_health import Refusal
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import counted
 
@@ -123,39 +121,18 @@ STATES = COLUMNS[1:]
 
 
 @dataclass(frozen=True)
-class ShardReport(ShardCounts):
-    """The counts of a shard when its run ended; `error` is what stopped it, or None.
+class ShardReport:
+    """The answers of the mail server to a shard in one run; `error` is what stopped it, or None.
 
     `accepted` and `refused` count the mails of this run; `provisional` are, as JSON, the refusals
     that depend on the answers of all shards (model/server_health.py).
     """
 
+    shard: int
     error: str | None = None
-    accepted: int = field(default=0, compare=False)
-    refused: int = field(default=0, compare=False)
-    provisional: tuple[str, ...] = field(default=(), compare=False)
-
-    @property
-    def answers(self) -> dict[str, Any]:
-        """The shard's share of the answers of the whole run, as report fields."""
-        names = ("shard", "error", "accepted", "refused", "provisional")
-        return {name: getattr(self, name) for name in names}
-
-    def with_failed(self, refusals: Sequence[Refusal]) -> "ShardReport":
-        """Return the counts after refusals became final."""
-        before = Counter(refusal.before for refusal in refusals)
-        resent = (refusal for refusal in refusals if refusal.before is DeliveryState.UNKNOWN)
-        names = {refusal.entry.client for refusal in resent}
-        unknown = tuple(client for client in self.unknown_clients if client not in names)
-        return replace(
-            self,
-            failed=self.failed + len(refusals),
-            open=self.open - before[None],
-            unknown=self.unknown - before[DeliveryState.UNKNOWN],
-            suppressed=self.suppressed - before[DeliveryState.SUPPRESSED],
-            unknown_clients=unknown,
-            provisional=(),
-        )
+    accepted: int = 0
+    refused: int = 0
+    provisional: tuple[str, ...] = ()
 
 
 EXPLAINED = (DeliveryState.FAILED, DeliveryState.SUPPRESSED)

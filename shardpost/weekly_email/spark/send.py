@@ -132,8 +132,7 @@ def send_shards(
     with ThreadPoolExecutor(at_once) as pool:
         jobs = pool.map(lambda shard: context.runJob(rows, list, [shard]), range(len(shards)))
         sent = [row.asDict() for [row] in jobs]
-    lists = ("unknown_clients", "provisional")
-    return [ShardReport(**row | {name: tuple(row[name]) for name in lists}) for row in sent]
+    return [ShardReport(**row | {"provisional": tuple(row["provisional"])}) for row in sent]
 
 
 def fork_workers() -> None:
