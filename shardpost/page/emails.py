@@ -198,9 +198,9 @@ def _shards_of_page(
 ) -> tuple[int, list[int], int]:
     """Return how many there are, the shards that a page is of, and how many come before it."""
     first = (page - 1) * ROWS_OF_A_PAGE
-    ends = [0, *accumulate(getattr(shard.counts, state) for shard in counted)]
+    ends = [0, *accumulate(getattr(shard, state) for shard in counted)]
     chosen = {
-        shard.counts.shard: max(0, first - start)
+        shard.shard: max(0, first - start)
         for shard, (start, end) in zip(counted, pairwise(ends), strict=True)
         if end > first and start < first + ROWS_OF_A_PAGE
     }

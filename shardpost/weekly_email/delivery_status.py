@@ -29,7 +29,6 @@ from shardpost.weekly_email.model.recipient import why_no_mail_can_be_written
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import (
     EXPLAINED,
-    ShardCounts,
     ShardStatus,
     cause_of,
     causes_of,
@@ -123,7 +122,7 @@ class WeekStatus:
         frozen with a different number of partitions.
         """
         if self.closed is not None:
-            return [*map(ShardStatus, self.closed.shards)]
+            return self.closed.shards
         shards = range(self.partitions) if chosen is None else chosen
         audience = self._audience()
 
@@ -138,10 +137,15 @@ class WeekStatus:
                 )
                 for state in EXPLAINED
             }
-            states = counts_of(ledger, self.week)
-            counts = ShardCounts.of(shard, states, len(still_open), unknown)
-            without_contact = sum(members[client] is not None for client in still_open)
-            return ShardStatus(counts, causes, without_contact)
+            counts = {str(state): count for state, count in counts_of(ledger, self.week).items()}
+            return ShardStatus(
+                shard,
+                **counts,
+                open=len(still_open),
+                unknown_clients=tuple(unknown),
+                causes=causes,
+                without_contact=sum(members[client] is not None for client in still_open),
+            )
 
         return ask_shards(self.state.installation, shards, status, wait=wait)
 

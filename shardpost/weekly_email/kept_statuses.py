@@ -81,7 +81,7 @@ class KeptStatuses:
                 log.warning("%s: cannot be counted", week, exc_info=True)
                 found.problems[week] = said(error)
             else:
-                found.counts[week] = totals(vars(shard.counts) for shard in shards)
+                found.counts[week] = totals(map(vars, shards))
         return found
 
     def _counted(self, status: WeekStatus, ledger: _Ledger) -> Sequence[ShardStatus]:

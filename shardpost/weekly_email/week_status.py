@@ -66,7 +66,7 @@ def has_run(found: WeekStatus, counted: Sequence[ShardStatus] | None = None) -> 
     if found.audience is not None or found.closed is not None:
         return True
     shards = found.by_shard() if counted is None else counted
-    return any(shard.counts.clients for shard in shards)
+    return any(shard.clients for shard in shards)
 
 
 def no_run(week: IsoWeek) -> str:

@@ -28,7 +28,6 @@ from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import (
-    ShardCounts,
     ShardStatus,
     late_document,
     status_document,
@@ -482,6 +481,6 @@ def test_both_commands_count_one_week_in_one_way_early_frozen_and_both(
     assert server.taken == {f"client{n}@x.example": 1 for n in (1, 3, 4)}
 
 
-def counted(shards: list[ShardCounts]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = status_document(WEEK, map(ShardStatus, shards))["shards"]
+def counted(shards: list[ShardStatus]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = status_document(WEEK, shards)["shards"]
     return found

@@ -2,17 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from shardpost.settings import Settings
 from shardpost.weekly_email.ledger_topic import ShardLedger
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.model.week_report import ShardCounts, ShardReport
+from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus
 from tests.support.installed import installed
 
 
 @dataclass(frozen=True)
-class SentShard(ShardCounts):
+class SentShard(ShardStatus):
     """The counts of a shard, and what stopped its run."""
 
     error: str | None = None
@@ -25,6 +26,7 @@ def counted(
     index = LedgerIndex.fold(ShardLedger(installed(settings).kafka, week, report.shard).entries())
     sending_to_unknown(index)
     still_open = index.states(clients).count(None)
-    unknown = [about.client for about in index.delivery_unknown]
-    counts = ShardCounts.of(report.shard, index.counts(), still_open, unknown)
-    return SentShard(**vars(counts), error=report.error)
+    unknown = sorted(about.client for about in index.delivery_unknown)
+    counts: dict[str, Any] = {str(one): count for one, count in index.counts().items() if count}
+    counts |= {"open": still_open, "unknown_clients": tuple(unknown)}
+    return SentShard(report.shard, **counts, error=report.error)

@@ -17,7 +17,7 @@ from shardpost.holders.model.view_tables import (
 from shardpost.settings import Settings
 from shardpost.weekly_email.delivery_status import WeekStatus, audience_of
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.model.week_report import ShardCounts
+from shardpost.weekly_email.model.week_report import ShardStatus
 from shardpost.weekly_email.week_state import WeekState
 from tests.support.histories import overwrite
 from tests.support.installed import installed
@@ -100,8 +100,8 @@ def _record(key: str, at: datetime, seq: int) -> dict[str, Any]:
     return {"key": key, "partition": 0, "offset": seq, "timestamp": at, "seq": seq, "snapshot": 1}
 
 
-def counts_by_shard(settings: Settings, week: IsoWeek, now: datetime) -> list[ShardCounts]:
+def counts_by_shard(settings: Settings, week: IsoWeek, now: datetime) -> list[ShardStatus]:
     """Return the counts of each shard as `emails` has them."""
     state = WeekState(installed(settings), week)
     status = WeekStatus(state, audience_of(state, now), settings.partitions)
-    return [shard.counts for shard in status.by_shard()]
+    return status.by_shard()

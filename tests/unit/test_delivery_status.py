@@ -5,7 +5,6 @@ import io
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import asdict
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -264,7 +263,7 @@ def test_what_is_kept_of_a_ledger_is_not_of_one_that_was_recreated(ended: Settin
     statuses = KeptStatuses()
 
     def kept() -> dict[str, int]:
-        return totals([asdict(one.counts) for one in statuses.by_shard(found(ended, ENDED))])
+        return totals(map(vars, statuses.by_shard(found(ended, ENDED))))
 
     def of_all_weeks() -> dict[str, int]:
         return asked(statuses, ended).counts[str(ENDED)]

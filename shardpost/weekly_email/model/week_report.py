@@ -6,11 +6,11 @@ client to client, so that 500 refusals for one cause are one group.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from shardpost.errors import one_line, shown
-from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.wording import counted
 
@@ -82,11 +82,17 @@ def causes_text(causes: Iterable[Cause], count: int) -> str:
     return "; ".join(named)
 
 
-@dataclass(frozen=True)
-class ShardCounts:
-    """The clients of one shard by state.
+# The states that have causes, and {state: its causes}.
+EXPLAINED = (DeliveryState.FAILED, DeliveryState.SUPPRESSED)
+Causes = Mapping[str, Sequence[Cause]]
 
-    `sent` to `suppressed` come from the ledger; `open` are the audience members without an entry.
+
+@dataclass(frozen=True)
+class ShardStatus:
+    """The clients of one shard by state, and why they are `failed` or `suppressed`.
+
+    `sent` to `suppressed` come from the ledger; `open` are the audience members without an entry,
+    of whom `without_contact` cannot be mailed yet, in an early week.
     """
 
     shard: int
@@ -96,28 +102,17 @@ class ShardCounts:
     suppressed: int = 0
     open: int = 0
     unknown_clients: tuple[str, ...] = ()
+    causes: Causes = field(default_factory=dict)
+    without_contact: int = 0
 
     @property
     def clients(self) -> int:
         """The number of clients in all states."""
         return sum(getattr(self, name) for name in STATES)
 
-    @classmethod
-    def of(
-        cls,
-        shard: int,
-        states: Mapping[DeliveryState, int],
-        open_clients: int,
-        unknown_clients: Iterable[str],
-    ) -> "ShardCounts":
-        """Return the counts of a shard, without clients that are being mailed."""
-        counts = {str(state): states[state] for state in DeliveryState if str(state) in COLUMNS}
-        unknown = tuple(sorted(unknown_clients))
-        return cls(shard, **counts, open=open_clients, unknown_clients=unknown)
 
-
-COLUMNS = tuple(column.name for column in fields(ShardCounts) if column.name != "unknown_clients")
-STATES = COLUMNS[1:]
+STATES = (*map(str, CLOSED_STATES), "open")
+COLUMNS = ("shard", *STATES)
 
 
 @dataclass(frozen=True)
@@ -135,30 +130,14 @@ class ShardReport:
     provisional: tuple[str, ...] = ()
 
 
-EXPLAINED = (DeliveryState.FAILED, DeliveryState.SUPPRESSED)
-Causes = Mapping[str, Sequence[Cause]]
-
-
-@dataclass(frozen=True)
-class ShardStatus:
-    """The counts of one shard, and why its clients are `failed` or `suppressed`.
-
-    `without_contact`: how many open clients of an early week cannot be mailed yet.
-    """
-
-    counts: ShardCounts
-    causes: Causes = field(default_factory=dict)
-    without_contact: int = 0
-
-
 def status_document(week: IsoWeek, shards: Iterable[ShardStatus]) -> dict[str, Any]:
     """Return the status of a week: the contract's counts and unknown clients, and the reasons."""
     return joined(
         week,
         (
             {
-                "shards": [{name: getattr(status.counts, name) for name in COLUMNS}],
-                "unknown": status.counts.unknown_clients,
+                "shards": [{name: getattr(status, name) for name in COLUMNS}],
+                "unknown": status.unknown_clients,
                 "causes": status.causes,
                 "without_contact": status.without_contact,
             }

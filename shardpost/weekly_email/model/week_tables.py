@@ -11,7 +11,7 @@ from shardpost.weekly_email.model.email_context import Sender
 from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState
 from shardpost.weekly_email.model.mail_templates import MailTemplates
 from shardpost.weekly_email.model.week import FrozenWeek
-from shardpost.weekly_email.model.week_report import ShardCounts
+from shardpost.weekly_email.model.week_report import ShardStatus
 
 POSITION = columns("position STRING, ticker STRING, amount STRING, exchange STRING")
 # Frozen audiences: a row per client, a table per freeze, which `frozen_weeks` names.
@@ -82,11 +82,11 @@ class ClosedWeek:
         )
 
     @property
-    def shards(self) -> list[ShardCounts]:
+    def shards(self) -> list[ShardStatus]:
         """The counts by shard, without the ids of unknown clients."""
         columns = {str(state): getattr(self, str(state)) for state in CLOSED_STATES}
         return [
-            ShardCounts(shard, **{name: counts[shard] for name, counts in columns.items()})
+            ShardStatus(shard, **{name: counts[shard] for name, counts in columns.items()})
             for shard in range(len(self.sent))
         ]
 
