@@ -112,8 +112,8 @@ def list_command() -> None:
 
 
 def _run_cells(row: "RunRow", now: datetime) -> tuple[object, ...]:
-    age = duration_text(now - datetime.fromisoformat(row["since"]))
-    return row["key"], row["state"], age, row["dag"], row["requested_by"], row["run_id"]
+    age = duration_text(now - row.since)
+    return row.key, row.state, age, row.dag, row.requested_by, row.run_id
 
 
 @runs_command.command("dispatch")

@@ -1,6 +1,5 @@
 """Run requests: active keys and their runs, decisions, and requesting a run."""
 
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, HTTPException
@@ -35,7 +34,7 @@ def runs(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     """Show which keys are at work, and what was decided on requests lately."""
     decided = _all_decided(visit)
     found = list_runs(visit.installation.kafka, decided)
-    at_work = [row for row in found if row["state"] != str(Kind.CONFLICT)]
+    at_work = [row for row in found if row.state != str(Kind.CONFLICT)]
     return visit.answer(
         "runs.html",
         found,
@@ -54,16 +53,10 @@ def _all_decided(visit: PageRequest) -> list[Decided]:
 
 def _row(row: RunRow, visit: PageRequest) -> tuple[Any, ...]:
     run = None
-    if row["dag"] and row["run_id"]:
-        run = Link(row["run_id"], visit.dag_url(row["dag"], "runs", row["run_id"]))
-    return (
-        Link(row["key"], visit.url("runs/key", key=row["key"])),
-        row["state"],
-        datetime.fromisoformat(row["since"]),
-        row["dag"],
-        row["requested_by"],
-        run,
-    )
+    if row.dag and row.run_id:
+        run = Link(row.run_id, visit.dag_url(row.dag, "runs", row.run_id))
+    key = Link(row.key, visit.url("runs/key", key=row.key))
+    return (key, row.state, row.since, row.dag, row.requested_by, run)
 
 
 def _decisions(decided: list[Decided]) -> Listing:
@@ -74,18 +67,18 @@ def _decisions(decided: list[Decided]) -> Listing:
 def _decided_row(one: Decided) -> tuple[Any, ...]:
     row, decision = one.row(), one.decision
     said = (str(decision.kind), decision.when, decision.who)
-    return (row["key"], *said, row["dag"], row["requested_by"], decision.why)
+    return (row.key, *said, row.dag, row.requested_by, decision.why)
 
 
 @router.get("/key")
 def key(visit: CurrentRequest, key: str) -> Response:
     """Show what runs under one key, and what was decided on it."""
-    decided = [one for one in _all_decided(visit) if one.row()["key"] == key]
-    rows = [row for row in list_runs(visit.installation.kafka, decided) if row["key"] == key]
-    active = next((row for row in rows if row["state"] != str(Kind.CONFLICT)), None)
+    decided = [one for one in _all_decided(visit) if one.row().key == key]
+    rows = [row for row in list_runs(visit.installation.kafka, decided) if row.key == key]
+    active = next((row for row in rows if row.state != str(Kind.CONFLICT)), None)
     facts = dict(zip(COLUMNS[1:], _row(active, visit)[1:], strict=True)) if active else None
     days = visit.installation.settings.request_days
-    run_id = active and active["run_id"]
+    run_id = active and active.run_id
     return visit.answer(
         "run_key.html",
         rows,

@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Any, TypedDict
+from typing import Any
 
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError, UsageError, shown
@@ -133,7 +133,8 @@ def release(
     return entry.command
 
 
-class RunRow(TypedDict):
+@dataclass(frozen=True)
+class RunRow:
     """One command or conflict, as `runs list --json` prints it; a conflict has no run."""
 
     key: str
@@ -141,7 +142,7 @@ class RunRow(TypedDict):
     run_id: str | None
     state: str
     requested_by: str | None
-    since: str
+    since: datetime
 
 
 @dataclass(frozen=True)
@@ -162,14 +163,8 @@ class Decided:
             text if isinstance(text := named.get(name), str) else None
             for name in ("Dag", "RequestedBy")
         )
-        return {
-            "key": self.decision.about.decode(errors="replace"),
-            "dag": dag,
-            "run_id": None,
-            "state": str(self.decision.kind),
-            "requested_by": by,
-            "since": self.decision.when.isoformat(),
-        }
+        key, kind = self.decision.about.decode(errors="replace"), str(self.decision.kind)
+        return RunRow(key, dag, None, kind, by, self.decision.when)
 
 
 def list_decided(
@@ -197,17 +192,10 @@ def list_runs(kafka: Kafka, decided: list[Decided]) -> list[RunRow]:
         for one in decided
         if one.decision.kind is Kind.CONFLICT and one.request is not None
     ]
-    commands: list[RunRow] = [
-        {
-            "key": entry.key,
-            "dag": command.dag,
-            "run_id": command.run_id,
-            "state": str(command.state),
-            "requested_by": command.requested_by,
-            "since": entry.at.isoformat(),
-        }
+    commands = [
+        RunRow(one.key, one.dag, one.run_id, str(one.state), one.requested_by, entry.at)
         for entry in commands_in_force(kafka)
-        if (command := entry.command) is not None
+        if (one := entry.command) is not None
     ]
     return [*commands, *conflicts]
 

@@ -183,7 +183,8 @@ def use_decision(record: Record) -> None:
     if decision is not None:
         assert decision.when >= NOW or decision.when < NOW
         json.dumps(decision.as_json(), ensure_ascii=False).encode()
-        json.dumps(Decided(decision, record.value).row(), ensure_ascii=False).encode()
+        row = vars(Decided(decision, record.value).row())
+        json.dumps(row, ensure_ascii=False, default=str).encode()
 
 
 def deep(depth: int) -> bytes:

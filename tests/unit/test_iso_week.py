@@ -58,15 +58,15 @@ def test_a_running_week_is_refused_unless_early_and_one_to_come_even_early() -> 
 
 
 def test_a_scheduled_run_leaves_out_weeks_before_the_first_snapshot() -> None:
-    assert "no snapshot" in str(W47.why_skip(W47.end, None, 3))
-    assert "no snapshot" in str(W47.why_skip(W47.end, W47.end, 3))
-    assert W47.why_skip(W47.end, W47.end - timedelta(seconds=1), 3) is None
+    assert "no snapshot" in str(W47.why_skip(W47.end, None, 3, timedelta(0)))
+    assert "no snapshot" in str(W47.why_skip(W47.end, W47.end, 3, timedelta(0)))
+    assert W47.why_skip(W47.end, W47.end - timedelta(seconds=1), 3, timedelta(0)) is None
 
 
 def test_a_scheduled_run_leaves_out_weeks_that_ended_too_long_ago() -> None:
     late = W47.end + timedelta(days=3)
-    assert W47.why_skip(late, W47.start, 3) is None
-    assert "3 days" in str(W47.why_skip(late + timedelta(seconds=1), W47.start, 3))
+    assert W47.why_skip(late, W47.start, 3, timedelta(0)) is None
+    assert "3 days" in str(W47.why_skip(late + timedelta(seconds=1), W47.start, 3, timedelta(0)))
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_a_later_send_is_no_late_one() -> None:
     assert WeeklyTime.parse("Mon 06:00 UTC").later(week.end) == timedelta(0)
     first = week.start
     start = week.end + timedelta(days=3, hours=8)
-    assert week.why_skip(start, first, 3) is not None
+    assert week.why_skip(start, first, 3, timedelta(0)) is not None
     assert week.why_skip(start, first, 3, later) is None
     assert week.why_skip(start + timedelta(days=3), first, 3, later) is not None
 

@@ -102,11 +102,7 @@ class IsoWeek:
         return min(now, self.end, looked_at)
 
     def why_skip(
-        self,
-        now: datetime,
-        first_commit: datetime | None,
-        most_days: int,
-        later: timedelta = timedelta(0),
+        self, now: datetime, first_commit: datetime | None, most_days: int, later: timedelta
     ) -> str | None:
         """Return why a scheduled run skips this week, or None if it mails it.
 
