@@ -4,7 +4,6 @@ Its state is in a file shared by all processes: progress, refusals and result. I
 process; repeated, it does the rest. Only one runs at a time, and the file has the last one.
 """
 
-import json
 import logging
 import threading
 import uuid
@@ -12,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from shardpost.dead_letters.redrive import Redrive, RedriveResult
 from shardpost.dead_letters.redrive_plan import carry_out, plan_redrive
@@ -49,7 +50,7 @@ class RedriveRun:
     decision: str
     by: str
     why: str
-    began: str
+    began: datetime
     selection: dict[str, Any]
     state: str = RunState.PLANNING
     planned: int | None = None
@@ -58,27 +59,24 @@ class RedriveRun:
     not_shown: int = 0
     refusals: list[dict[str, str]] = field(default_factory=list)
     error: str | None = None
-    seen: str = ""
+    seen: datetime | None = None
 
     @property
     def is_going(self) -> bool:
         """Tell whether it goes on."""
         return self.state in (RunState.PLANNING, RunState.RUNNING)
 
-    @property
-    def began_at(self) -> datetime:
-        """Its start time."""
-        return datetime.fromisoformat(self.began)
+
+_RUN = TypeAdapter(RedriveRun)
 
 
 def last_run(files: Files, now: datetime) -> RedriveRun | None:
     """Return the last run, or None if there is none or its file is unreadable."""
     try:
-        found = RedriveRun(**json.loads(SharedFile(files, LAST).read() or ""))
-        is_silent = now - datetime.fromisoformat(found.seen) > SILENT
-    except (ValueError, TypeError):
+        found = _RUN.validate_json(SharedFile(files, LAST).read() or "")
+    except ValidationError:
         return None
-    if found.is_going and is_silent:
+    if found.is_going and found.seen and now - found.seen > SILENT:
         found.state = RunState.GONE
     return found
 
@@ -94,7 +92,7 @@ def start(redrive: Redrive, selection: dict[str, Any], wait: float) -> RedriveRu
     `selection` is the request as text. Raises LockedError while another run is active.
     """
     request, name = redrive.request, uuid.uuid4().hex
-    asked = (str(request.kind), request.who, request.why, request.now.isoformat(), selection)
+    asked = (str(request.kind), request.who, request.why, request.now, selection)
     runner = _Runner(redrive, RedriveRun(name, *asked))
     thread = threading.Thread(target=runner.work, name=f"redrive {runner.run.id}", daemon=True)
     thread.start()
@@ -170,6 +168,6 @@ class _Runner:
                 log.warning("the progress of the redrive could not be written", exc_info=True)
 
     def _write(self) -> None:
-        self.run.done, self.run.seen = self.result.count, datetime.now(UTC).isoformat()
+        self.run.done, self.run.seen = self.result.count, datetime.now(UTC)
         text = json_text(self.run)
         SharedFile(self.redrive.installation.files, LAST).write(text)

@@ -59,12 +59,7 @@ class PrunedRecords:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as a JSON object."""
-        return {
-            "history_from": self.history_from and self.history_from.isoformat(),
-            "rows": self.rows,
-            "bytes": self.bytes,
-            "postponed": self.postponed,
-        }
+        return {name: value for name, value in vars(self).items() if name != "dry_run"}
 
     def lines(self) -> list[str]:
         """Return it in words."""

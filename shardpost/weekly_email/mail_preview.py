@@ -65,10 +65,7 @@ class MailPreview:
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `email preview --json`."""
-        since = self.look_since and self.look_since.isoformat()
-        found = {**vars(self), "as_of": self.as_of.isoformat(), "look_since": since}
-        del found["test"]
-        return found
+        return {name: value for name, value in vars(self).items() if name != "test"}
 
 
 def preview(

@@ -29,6 +29,7 @@ from shardpost.rebuilds.registry import rebuilding
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from shardpost.wording import json_text
 from tests.support.aged_rebuilds import drop_open
 from tests.support.aged_tables import AgedTables
 from tests.support.appended_histories import AppendedHistories
@@ -215,7 +216,7 @@ def test_a_dry_run_says_how_much_would_go(at: Settings) -> None:
 def test_it_is_pruned_once_and_the_snapshot_says_from_when(at: Settings) -> None:
     done = maintain_all(installed(at), NOW)
     assert done.errors == []
-    assert json.loads(json.dumps(done.as_json()))["records"]["rows"] == {"position_events": 1}
+    assert json.loads(json_text(done.as_json()))["records"]["rows"] == {"position_events": 1}
     newest = snapshots.current(installed(at).tables)
     assert (newest.number, newest.history_from) == (4, NOW - timedelta(days=1))
     assert maintain_all(installed(at), NOW).lines(90)[-1]

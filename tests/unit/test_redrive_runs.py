@@ -20,7 +20,7 @@ from shardpost.wording import json_text
 from tests.support.installed import installed
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
-RUN = RedriveRun("r1", "redriven", "anna", "mended", NOW.isoformat(), {}, seen=NOW.isoformat())
+RUN = RedriveRun("r1", "redriven", "anna", "mended", NOW, {}, seen=NOW)
 ROUTES = Routes("dead-letters", "parking-lot", {"parking-lot": 1})
 
 
