@@ -129,8 +129,12 @@ class PartitionReport:
 
 
 def sweep_partition(sweep: Sweep, partition: TopicPartition) -> PartitionReport:
-    """Sweep one partition; never raises: the report has what stopped it."""
+    """Sweep one partition, mostly in a Spark task; never raises: the report has what stopped it."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
     report = PartitionReport(partition)
+    report.is_second = context is not None and context.attemptNumber() > 0
     try:
         with disk_errors_explained(partition):
             outcomes = _sweep(sweep, report)
@@ -256,7 +260,7 @@ def _sweep_store(
     sweep: Sweep, partitions: Sequence[TopicPartition], intake: Intake, result: dict[str, Any]
 ) -> None:
     """Sweep these partitions of the store and update the result, also if one of them fails."""
-    reports = _in_tasks(partial(_swept, sweep), partitions)
+    reports = _in_tasks(partial(sweep_partition, sweep), partitions)
     _warn(sweep.routes.store, reports)
     counts = sum((report.counts for report in reports), Counter[Outcome]())
     parked = sum((report.parked for report in reports), Counter[ParkedGroup]())
@@ -281,16 +285,6 @@ def _warn(store: str, reports: Sequence[PartitionReport]) -> None:
             store,
             count,
         )
-
-
-def _swept(sweep: Sweep, partition: TopicPartition) -> PartitionReport:
-    """Sweep a partition in a Spark task; the report says whether an earlier attempt was lost."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    report = sweep_partition(sweep, partition)
-    report.is_second = context is not None and context.attemptNumber() > 0
-    return report
 
 
 def _in_tasks(body: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
