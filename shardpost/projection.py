@@ -155,9 +155,8 @@ class Projections:
             self._begin(database, partition, before=mark)
             return None
         last = mark.next_offset - 1
-        messages = read_to_end(
-            self._kafka, partition, start=max(last, 0), committed=self._committed
-        )
+        start, committed = max(last, 0), self._committed
+        messages = read_to_end(self._kafka, partition, start=start, committed=committed)
         records = map(record_of, messages)
         # Its last record once more: a topic that was cut and has grown again has another one there,
         # or none. Seldom the log cleaner or the retention has taken it.
@@ -190,10 +189,8 @@ class Projections:
         """Make empty tables, unless another process just has."""
         self._beginnings += 1
         if self._beginnings > MOST_BEGINNINGS * len(self._there):
-            raise ShardpostError(
-                f"{partition}: expected unchanged records, found different records at each read: "
-                "run it again"
-            )
+            why = "expected unchanged records, found different records at each read"
+            raise ShardpostError(f"{partition}: {why}: run it again")
         for path in _all_files(self._files, self._form, partition):
             # Those of other code, settings or boots that nobody takes for valid any more.
             with suppress(FileNotFoundError):
@@ -223,11 +220,10 @@ class Projections:
             except sqlite3.DatabaseError as error:
                 held.close()
                 _remove_damaged(path, error)
-                why = (
-                    f"{path}: was damaged ({error}), and is removed: it is rebuilt when it is "
-                    "next needed"
-                )
-                raise ShardpostError(f"{why}: run it again") from error
+                raise ShardpostError(
+                    f"{path}: was damaged ({error}), and is removed: it is rebuilt when it is next"
+                    " needed: run it again"
+                ) from error
 
 
 def remove(files: Files, form: Form, partition: TopicPartition) -> None:

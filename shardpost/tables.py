@@ -85,10 +85,8 @@ def holders(
     """
     if as_of is not None and as_of.tzinfo is None:
         raise UsageError(f"as of {as_of.isoformat()}: expected a time with its zone")
-    installation = _opened(settings)
-    return query_holders(
-        installation.tables, _chosen(snapshot, installation), HoldersQuery(client, shard, as_of)
-    )
+    installation, asked = _opened(settings), HoldersQuery(client, shard, as_of)
+    return query_holders(installation.tables, _chosen(snapshot, installation), asked)
 
 
 def rejected(snapshot: int | None = None, settings: Settings | None = None) -> pa.Table:
@@ -99,9 +97,8 @@ def rejected(snapshot: int | None = None, settings: Settings | None = None) -> p
     """
     installation = _opened(settings)
     sql = 'SELECT * FROM rejected_records ORDER BY topic, "partition", "offset"'
-    return query(
-        installation.tables, sql, at_snapshot(_chosen(snapshot, installation), REJECTED_RECORDS)
-    )
+    chosen = at_snapshot(_chosen(snapshot, installation), REJECTED_RECORDS)
+    return query(installation.tables, sql, chosen)
 
 
 def explain(

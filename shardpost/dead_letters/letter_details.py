@@ -192,11 +192,9 @@ def _written_about(
 
 def _first_since(kafka: Kafka, partition: TopicPartition, at: datetime) -> int | None:
     """Return the first offset of that time or a later one; None if there is none."""
-    milliseconds = max(EARLIEST_MS, int(at.timestamp() * 1000))
-    found = kafka.with_leaders(
-        lambda: first_offsets_since(kafka, [partition], milliseconds).offsets
-    )[partition]
-    return None if found < 0 else found
+    at_ms = max(EARLIEST_MS, int(at.timestamp() * 1000))
+    found = kafka.with_leaders(lambda: first_offsets_since(kafka, [partition], at_ms).offsets)
+    return None if found[partition] < 0 else found[partition]
 
 
 def _value_as_json(record: Record | None) -> dict[str, Any]:

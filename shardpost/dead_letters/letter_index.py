@@ -100,12 +100,8 @@ def open_index(
         unread = 0
     if not newer and not progress.unread:
         return LetterIndex(base, unread=unread)
-    of = (
-        installation.tables.root,
-        table and table.metadata().id,
-        table and table.version(),
-        progress,
-    )
+    version = table and (table.metadata().id, table.version())
+    of = (installation.tables.root, version, progress)
 
     def changed() -> LetterIndex:
         """Return the file's rows merged with later steps, and those not yet in the table."""

@@ -153,9 +153,8 @@ def with_changes(
         is_changed = pc.or_(is_changed, of_keys)
     before = steps_of(base.take(pc.indices_nonzero(is_changed)))
     rows = folded([*before, *changed], generations)
-    mask = pa.chunked_array(
-        [pa.array([True] * rows.num_rows, pa.bool_()), *pc.invert(is_changed).chunks], pa.bool_()
-    )
+    of_rows = pa.array([True] * rows.num_rows, pa.bool_())
+    mask = pa.chunked_array([of_rows, *pc.invert(is_changed).chunks], pa.bool_())
     return pa.concat_tables([rows, base.replace_schema_metadata()]).unify_dictionaries(), mask
 
 

@@ -88,9 +88,8 @@ def _find(tables: Tables, version: int, topics: Collection[str], client: str) ->
 
 
 def _own(topics: Collection[str], key: bytes, rows: pa.Table) -> pa.Array:
-    return pc.and_(
-        pc.equal(rows["origin_key"], key), pc.is_in(rows["origin_topic"], pa.array([*topics]))
-    )
+    is_of_topic = pc.is_in(rows["origin_topic"], pa.array([*topics]))
+    return pc.and_(pc.equal(rows["origin_key"], key), is_of_topic)
 
 
 def may_be_forgotten(

@@ -109,13 +109,10 @@ class ErasedClient:
         tables, left = (self.left, {}) if self.dry_run else (self.tables, self.left)
         rows = [f"{counted(count, 'row')} of {table}" for table, count in tables.items()]
         is_found = self.audiences or self.ledger or tables or left or self.postponed
+        hint = "nothing was found: check the id; the client may have been erased before"
         return [
             f"{shown(self.client)}: from now on {self.name}",
-            *(
-                []
-                if is_found
-                else ["nothing was found: check the id; the client may have been erased before"]
-            ),
+            *([] if is_found else [hint]),
             f"{verb} from audiences (name, address, holdings): {_named(self.audiences)}",
             f"{verb} from the ledger (id, reasons): {_named(self.ledger)}",
             f"{verb} from tables (name, address, values and errors of records):"

@@ -13,6 +13,7 @@ letters have ages of their own.
 
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -90,23 +91,20 @@ def prune_old(installation: Installation, now: datetime, *, dry_run: bool = Fals
         young = kept_snapshots(committed.items(), now, installation.tables.snapshot_days)
         certain = latest_certain_time(((number, committed[number]) for number in young), now)
         at = certain - timedelta(days=installation.settings.history_days)
-        of_letters = {
-            name: origins(installation, installation.kafka.topic(name)) for name in PRUNED
-        }
+        topics = {name: installation.kafka.topic(name) for name in PRUNED}
+        of_letters = {name: origins(installation, topic) for name, topic in topics.items()}
         step("find old records")
         pruning = pruned_histories.find_superseded(installation, newest, at, of_letters)
         if not pruning.rows:
             return result
         result.history_from, result.rows, result.bytes = at, pruning.rows, pruning.bytes
-        with postponing("histories", result.postponed):
-            if dry_run:
-                require_none(installation.tables, STAYS)
-            else:
-                # No tables may be beside those in use, nor come there meanwhile.
-                with rebuilding(installation.files, wait=installation.files.lock_wait):
-                    require_none(installation.tables, STAYS)
-                    step("prune records")
-                    pruned_histories.prune(installation, pruning, now)
+        # No tables may be beside those in use, nor come there meanwhile.
+        lock = rebuilding(installation.files, wait=installation.files.lock_wait)
+        with postponing("histories", result.postponed), nullcontext() if dry_run else lock:
+            require_none(installation.tables, STAYS)
+            if not dry_run:
+                step("prune records")
+                pruned_histories.prune(installation, pruning, now)
     return result
 
 

@@ -237,6 +237,5 @@ def _size(
     data = [file.size for file in files if not file.path.startswith(LOG)]
     log = [file.size for file in files if file.path.startswith(LOG)]
     rows = sum(storage.rows(tables, table, max(versions, default=newest)).values())
-    return TableSize(
-        *(table.path, len(data), sum(data), sum(log)), *(rows, len(versions), kept_for)
-    )
+    sizes = (len(data), sum(data), sum(log), rows, len(versions))
+    return TableSize(table.path, *sizes, kept_for)

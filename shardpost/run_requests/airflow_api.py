@@ -190,9 +190,8 @@ def _answer(response: httpx.Response) -> Iterator[Any]:
         yield response.json()
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise ShardpostError(
-            f"Airflow: {method} {path}: expected an answer from its REST API, found an "
-            "invalid answer"
-            f" ({type(error).__name__}: {error}): check SHARDPOST_AIRFLOW_URL"
+            f"Airflow: {method} {path}: expected an answer from its REST API, found an invalid"
+            f" answer ({type(error).__name__}: {error}): check SHARDPOST_AIRFLOW_URL"
         ) from None
 
 

@@ -84,20 +84,12 @@ def request_status(kafka: Kafka, sent: SentRequest) -> RequestStatus | None:
     # In this order: what was committed before the group's offset moved on is read after it.
     with closing(kafka.consumer(GROUP)) as reader:
         committed = committed_offset(kafka, reader, sent.coordinates.topic_partition) or 0
-    entries = [
-        entry
-        for entry in request_topics.command_entries(kafka, sent.coordinates.partition)
-        if entry.key == sent.key
-    ]
+    commands = request_topics.command_entries(kafka, sent.coordinates.partition)
+    entries = [entry for entry in commands if entry.key == sent.key]
     begins, offset = sent.decisions_from, sent.coordinates.offset
-    decisions = [
-        decision
-        for decision, headers in decisions_topic.of_partition(
-            kafka, begins.partition, begins.offset
-        )
-        if decision.about == sent.key.encode()
-        and headers.get("request-offset") == str(offset).encode()
-    ]
+    own = (sent.key.encode(), str(offset).encode())
+    found = decisions_topic.of_partition(kafka, begins.partition, begins.offset)
+    decisions = [one for one, headers in found if (one.about, headers.get("request-offset")) == own]
     return status_of(offset, entries, decisions, is_processed=committed > offset)
 
 

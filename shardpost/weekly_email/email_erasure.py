@@ -100,15 +100,11 @@ def erase_unfrozen(tables: Tables, client: str, *, dry_run: bool) -> set[str]:
 
 
 def _having(tables: Tables, folder: str, paths: Iterable[str], client: str) -> list[str]:
-    table = audience_table(folder)
-    return [
-        path
-        for path in paths
-        if any(
-            pc.any(pc.equal(rows["client"], client)).as_py()
-            for rows in parquet_files.parts(tables, table, path, ["client"])
-        )
-    ]
+    def has_client(path: str) -> bool:
+        parts = parquet_files.parts(tables, audience_table(folder), path, ["client"])
+        return any(pc.any(pc.equal(rows["client"], client)).as_py() for rows in parts)
+
+    return [*filter(has_client, paths)]
 
 
 def _parquet(tables: Tables, folder: str) -> list[str]:

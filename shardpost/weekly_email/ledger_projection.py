@@ -73,9 +73,8 @@ def ask_shards(
     """
     topic = installation.kafka.topic("weekly-emails")
     partitions = {shard: TopicPartition(topic, shard) for shard in shards}
-    projections = Projections(
-        installation.kafka, installation.files, LEDGER, [*partitions.values()], committed=not wait
-    )
+    of = (installation.kafka, installation.files, LEDGER, [*partitions.values()])
+    projections = Projections(*of, committed=not wait)
 
     def answer(shard: int) -> Answer:
         with projections.open(partitions[shard]) as database:
@@ -93,10 +92,8 @@ def forget(installation: Installation, shard: int) -> None:
 
 def last_offsets(installation: Installation, partitions: int) -> list[dict[str, int]]:
     """Return {week: offset of its last record} of each shard."""
-    sql = "SELECT week, last_offset FROM weeks"
-    return ask_shards(
-        installation, range(partitions), lambda _, shard: dict(shard.execute(sql).fetchall())
-    )
+    sql, shards = "SELECT week, last_offset FROM weeks", range(partitions)
+    return ask_shards(installation, shards, lambda _, shard: dict(shard.execute(sql).fetchall()))
 
 
 def counts_of(database: Connection, week: object) -> Counter[DeliveryState]:

@@ -69,9 +69,8 @@ class LedgerIndex:
         if not self.has_erased:
             return states
         erased = self._states(clients, of=LedgerId.erased)
-        return [
-            own if own is not None else other for own, other in zip(states, erased, strict=True)
-        ]
+        pairs = zip(states, erased, strict=True)
+        return [other if own is None else own for own, other in pairs]
 
     def resent(self, client: str) -> int:
         """Return how often a client's mail was sent again."""
