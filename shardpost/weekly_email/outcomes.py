@@ -15,7 +15,6 @@ from shardpost.errors import shown, single_line
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_context import LONGEST_NAME
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
-from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.retry import (
     Final,
     LeaveOpen,
@@ -46,11 +45,6 @@ class Progress:
     sent_by_this_run: int = 0
     _logged_at: float = field(default=0.0, init=False)
     _logged: str = field(default="", init=False)
-
-    @classmethod
-    def of(cls, week: IsoWeek, shard: int, size: int, ledger_index: LedgerIndex) -> "Progress":
-        """Return the counts as the ledger has them."""
-        return cls(week, shard, size, ledger_index.counts())
 
     def record(self, before: DeliveryState | None, after: DeliveryState) -> None:
         """Count a client's new state; `before` is None for open."""

@@ -162,7 +162,7 @@ def _send(
     unknown = sending_to_unknown(ledger_index)
     plan = options.plan(ledger_index)
     week, size = options.context.week, shard.audience_size
-    progress = Progress.of(week, shard.number, size, ledger_index)
+    progress = Progress(week, shard.number, size, ledger_index.counts())
     rate_limit = RateLimit(shard.rate, time.monotonic())
     server = installation.values(SmtpServer)
     paused = PauseWatch(installation, week, time.monotonic)

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
@@ -19,7 +20,6 @@ from shardpost.weekly_email.delivery_status import WeekStatus
 from shardpost.weekly_email.kept_statuses import KeptStatuses, Totals
 from shardpost.weekly_email.limits import totals
 from shardpost.weekly_email.model.ledger import DeliveryState
-from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.outcomes import PROGRESS_SECONDS, Progress
 from shardpost.weekly_email.week_status import find_week, known_weeks
@@ -232,7 +232,7 @@ def test_one_client_of_a_frozen_week_is_open_or_was_not_in_its_audience(ended: S
 @pytest.fixture
 def progress(caplog: pytest.LogCaptureFixture) -> Progress:
     caplog.set_level(logging.INFO)
-    return Progress.of(IsoWeek(2026, 47), 3, 2, LedgerIndex.fold([]))
+    return Progress(IsoWeek(2026, 47), 3, 2, Counter())
 
 
 def test_counts_are_logged_at_the_end_unless_they_are_the_last_that_were(
