@@ -64,6 +64,11 @@ from shardpost.topics import guards
 
 log = logging.getLogger(__name__)
 
+MISPLACED = (
+    "of these letters were not in the partition of their original key: a letter in both partitions"
+    " is retried twice. Produce each letter to the partition that `make_letter` returns, or that"
+    " Kafka's murmur2 gives for its original key (docs/dead-letters.md)"
+)
 SelectedRecord = tuple[Record, SelectedLetter]
 
 
@@ -261,7 +266,8 @@ def _sweep_store(
 ) -> None:
     """Sweep these partitions of the store and update the result, also if one of them fails."""
     reports = _in_tasks(partial(sweep_partition, sweep), partitions)
-    _warn(sweep.routes.store, reports)
+    if count := sum(report.misplaced for report in reports):
+        log.warning("%s: %d %s", sweep.routes.store, count, MISPLACED)
     counts = sum((report.counts for report in reports), Counter[Outcome]())
     parked = sum((report.parked for report in reports), Counter[ParkedGroup]())
     again = [str(report.partition) for report in reports if report.is_second]
@@ -272,19 +278,6 @@ def _sweep_store(
     if errors:
         raise ShardpostError("; ".join(errors))
     read_on(sweep.installation, partitions)  # nothing, if the tasks ran on this machine
-
-
-def _warn(store: str, reports: Sequence[PartitionReport]) -> None:
-    """Warn about misplaced letters."""
-    if count := sum(report.misplaced for report in reports):
-        log.warning(
-            "%s: %d of these letters were not in the partition of their original key: a letter in"
-            " both partitions is retried twice. Produce each letter to the partition that"
-            " `make_letter` returns, or that Kafka's murmur2 gives for its original key"
-            " (docs/dead-letters.md)",
-            store,
-            count,
-        )
 
 
 def _in_tasks(body: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:

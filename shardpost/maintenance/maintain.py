@@ -170,7 +170,7 @@ def _remove_files(tables: Tables, found: Plan) -> None:
     for planned in found.tables:
         for what, files in (("files", planned.files), ("log entries", planned.entries)):
             if files and not planned.is_whole:
-                step(f"remove {what} of {planned.name}")
+                step(f"remove {what} of {planned.table.path}")
                 stored_files.remove(tables, planned.table, [file.path for file in files])
 
 

@@ -187,7 +187,7 @@ class Ledger(ShardLedger):
         self._transactions.close()
 
     def _record(self, entry: LedgerEntry) -> Outgoing:
-        key = entry.key(self._week)
+        key = entry.id.key(self._week)
         if entry.state is None:
             return self.tombstone(key, entry.reason or "")
         return Outgoing(self._topic, key, entry.value(), [], self._shard)

@@ -221,7 +221,7 @@ def use_entry(record: Record) -> None:
     """Write a row of the ledger again, as one that is settled."""
     entry = ledger.decode(record.key, record.value, "2026-W47")
     if entry is not None:
-        entry.key("2026-W47")
+        entry.id.key("2026-W47")
         entry.value()
         cause_of(entry.reason, entry.client).encode(errors="replace")
 

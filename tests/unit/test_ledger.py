@@ -40,12 +40,12 @@ def resent(entry: LedgerEntry) -> LedgerEntry:
 @given(ENTRIES)
 def test_an_entry_reads_back_as_it_was_written(entries: list[LedgerEntry]) -> None:
     for entry in [*entries, *map(resent, entries)]:
-        assert decode(entry.key(WEEK), entry.value(), WEEK) == entry
+        assert decode(entry.id.key(WEEK), entry.value(), WEEK) == entry
 
 
 def test_key_and_value_are_the_contracts() -> None:
     entry = LedgerEntry("client1", DeliveryState.FAILED, "<1@x>", "550 no")
-    assert entry.key(WEEK) == b"2026-W47/client1"
+    assert entry.id.key(WEEK) == b"2026-W47/client1"
     assert entry.value() == b'{"State": "failed", "MessageId": "<1@x>", "Reason": "550 no"}'
 
 
@@ -79,8 +79,8 @@ def test_an_id_that_no_record_can_hold_has_a_short_one_in_the_ledger() -> None:
     assert ledger_id("x" * 65_536) == "x" * 65_536
     assert len({ledger_id(long), ledger_id(other)}) == 2
     entry = LedgerEntry(long, DeliveryState.FAILED)
-    assert len(entry.key(WEEK)) < 200
-    assert decode(entry.key(WEEK), entry.value(), WEEK) == replace(entry, client=ledger_id(long))
+    assert len(entry.id.key(WEEK)) < 200
+    assert decode(entry.id.key(WEEK), entry.value(), WEEK) == replace(entry, client=ledger_id(long))
     assert decode(f"{WEEK}/{long}".encode(), entry.value(), WEEK) == replace(
         entry, client=ledger_id(long)
     )
@@ -110,7 +110,7 @@ def projected(entries: list[LedgerEntry], at_once: int = 2) -> Connection:
         database.execute(f"CREATE TABLE {table}")
     headers: Headers = [("reason", b"opened")]
     records = [
-        Record(entry.key(WEEK), entry.value(), headers, 0, "weekly-emails", 0, offset)
+        Record(entry.id.key(WEEK), entry.value(), headers, 0, "weekly-emails", 0, offset)
         for offset, entry in enumerate(entries)
     ]
     for start in range(0, len(records), at_once):
@@ -144,7 +144,7 @@ def test_the_projection_has_erased_clients_by_their_hash_and_any_reason() -> Non
     halved = LedgerEntry("b", DeliveryState.FAILED, reason="no \ud800")
     value = (halved.value() or b"").replace(b"no ?", b"no \\ud800")
     database = projected([erased, halved])
-    LEDGER.fold(database, [Record(halved.key(WEEK), value, [], 0, "weekly-emails", 0, 2)])
+    LEDGER.fold(database, [Record(halved.id.key(WEEK), value, [], 0, "weekly-emails", 0, 2)])
     found = open_among(database, WEEK, ["client7", erased.client, "b"])
     assert found == [(erased.client, None)]
     assert listed(database, WEEK, DeliveryState.FAILED) == [("b", "no ?")]
@@ -169,9 +169,9 @@ def test_the_index_tells_whose_mail_was_sent_again(
 def test_a_client_that_is_named_as_the_hash_of_an_erased_one_is_another() -> None:
     erased = LedgerEntry(erased_id("client7"), DeliveryState.SENT, is_erased=True)
     named = replace(erased, is_erased=False)
-    assert erased.key(WEEK) != named.key(WEEK)
-    assert decode(erased.key(WEEK), erased.value(), WEEK) == erased
-    assert decode(named.key(WEEK), named.value(), WEEK) == named
+    assert erased.id.key(WEEK) != named.id.key(WEEK)
+    assert decode(erased.id.key(WEEK), erased.value(), WEEK) == erased
+    assert decode(named.id.key(WEEK), named.value(), WEEK) == named
     ids = ["client7", named.client]
     assert LedgerIndex.fold([erased]).states(ids) == [DeliveryState.SENT, None]
     assert LedgerIndex.fold([named]).states(ids) == [None, DeliveryState.SENT]

@@ -148,7 +148,7 @@ def test_what_was_dropped_goes_once_no_kept_snapshot_names_it(
     assert there(aged.settings) == {*NAMES} | {f"{name}.3" for name in NAMES}
     age(aged, LONG)
     said = maintain(installed(aged.settings), aged.now, dry_run=True)
-    assert {one.name for one in said.tables if one.is_whole} == {*NAMES}
+    assert {one.table.path for one in said.tables if one.is_whole} == {*NAMES}
     assert any("positions: the whole unreferenced folder" in one for one in said.lines(30))
     assert {*NAMES} < there(aged.settings)
     assert maintain(installed(aged.settings), aged.now).as_json() == said.as_json()

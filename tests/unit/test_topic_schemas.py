@@ -60,7 +60,7 @@ def test_the_ledger_is_written_by_its_schema() -> None:
     written = Written(3, NOW, 4, NOW, "0f")
     entries = [LedgerEntry("ann", state, "<id>", "why", written=written) for state in DeliveryState]
     entries += [LedgerEntry("ann", DeliveryState.SENT, resends=2), LedgerEntry("ann", None)]
-    found = [Outgoing("", one.key("2026-W47"), one.value(), []) for one in entries]
+    found = [Outgoing("", one.id.key("2026-W47"), one.value(), []) for one in entries]
     closing = Outgoing("", closed_key("2026-W47"), closed_value({}, NOW), [])
     assert require_valid("weekly-emails", [*found, closing]) == 8
 

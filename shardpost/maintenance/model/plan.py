@@ -152,11 +152,6 @@ class TablePlan:
     is_whole: bool = False
 
     @property
-    def name(self) -> str:
-        """The folder."""
-        return self.table.path
-
-    @property
     def size(self) -> int:
         """Bytes of all that is removed."""
         return sum(file.size for file in (*self.files, *self.entries))
@@ -164,7 +159,7 @@ class TablePlan:
     def as_json(self) -> dict[str, Any]:
         """Return what is removed, by path."""
         return {
-            "table": self.name,
+            "table": self.table.path,
             "files": [file.path for file in self.files],
             "log_entries": [file.path for file in self.entries],
             "bytes": self.size,
@@ -174,12 +169,13 @@ class TablePlan:
 
     def line(self) -> str:
         """Return it as one line."""
+        folder = self.table.path
         if self.error:
-            return f"{self.name}: nothing removed: {self.error}"
+            return f"{folder}: nothing removed: {self.error}"
         if self.is_whole:
-            return f"{self.name}: the whole unreferenced folder; {in_bytes(self.size)}"
+            return f"{folder}: the whole unreferenced folder; {in_bytes(self.size)}"
         return (
-            f"{self.name}: {counted(len(self.files), 'unreferenced file')},"
+            f"{folder}: {counted(len(self.files), 'unreferenced file')},"
             f" {counted(len(self.entries), 'log entry', 'log entries')}; {in_bytes(self.size)}"
         )
 

@@ -114,10 +114,6 @@ class LedgerEntry:
         """Whom it is about."""
         return LedgerId(self.client, self.is_erased)
 
-    def key(self, week: object) -> bytes:
-        """Return the record's key."""
-        return self.id.key(week)
-
     def value(self) -> bytes | None:
         """Return the record's value; None for a tombstone."""
         if self.state is None:
