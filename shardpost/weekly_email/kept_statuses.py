@@ -34,11 +34,8 @@ class Totals(NamedTuple):
     problems: dict[str, str]
 
 
-class _Ledger(NamedTuple):
-    """The id of the ledger's topic, and {week: last offset} of each of its partitions."""
-
-    topic_id: str | None
-    last: Sequence[dict[str, int]]
+# The id of its topic, and {week: last offset} of each of its partitions.
+_Ledger = tuple[str | None, Sequence[dict[str, int]]]
 
 
 class KeptStatuses:
@@ -85,8 +82,8 @@ class KeptStatuses:
         return found
 
     def _counted(self, status: WeekStatus, ledger: _Ledger) -> Sequence[ShardStatus]:
-        ends = [shard.get(str(status.week)) for shard in ledger.last]
-        now = (status.audience, ledger.topic_id, ends)
+        topic_id, last = ledger
+        now = (status.audience, topic_id, [shard.get(str(status.week)) for shard in last])
         of, shards = self._kept.get(status.week, (None, ()))
         if of != now:
             shards = status.by_shard()
@@ -98,4 +95,4 @@ class KeptStatuses:
 def _ledger_now(installation: Installation, partitions: int) -> _Ledger:
     topic = installation.kafka.topic("weekly-emails")
     topic_id = topic_ids(installation.kafka, [topic]).get(topic)
-    return _Ledger(topic_id, last_offsets(installation, partitions))
+    return topic_id, last_offsets(installation, partitions)

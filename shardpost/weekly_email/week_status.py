@@ -29,7 +29,7 @@ from shardpost.weekly_email.ledger_projection import ask_shards, sent_since, sta
 from shardpost.weekly_email.ledger_topic import ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_report import ShardStatus, cause_of, status_document
+from shardpost.weekly_email.model.week_report import STATES, ShardStatus, cause_of, status_document
 from shardpost.weekly_email.model.week_tables import ClosedWeek
 from shardpost.weekly_email.week_state import WeekState
 
@@ -66,7 +66,7 @@ def has_run(found: WeekStatus, counted: Sequence[ShardStatus] | None = None) -> 
     if found.audience is not None or found.closed is not None:
         return True
     shards = found.by_shard() if counted is None else counted
-    return any(shard.clients for shard in shards)
+    return any(getattr(shard, state) for shard in shards for state in STATES)
 
 
 def no_run(week: IsoWeek) -> str:

@@ -82,9 +82,7 @@ def causes_text(causes: Iterable[Cause], count: int) -> str:
     return "; ".join(named)
 
 
-# The states that have causes, and {state: its causes}.
-EXPLAINED = (DeliveryState.FAILED, DeliveryState.SUPPRESSED)
-Causes = Mapping[str, Sequence[Cause]]
+EXPLAINED = (DeliveryState.FAILED, DeliveryState.SUPPRESSED)  # the states that have causes
 
 
 @dataclass(frozen=True)
@@ -102,13 +100,8 @@ class ShardStatus:
     suppressed: int = 0
     open: int = 0
     unknown_clients: tuple[str, ...] = ()
-    causes: Causes = field(default_factory=dict)
+    causes: Mapping[str, Sequence[Cause]] = field(default_factory=dict)
     without_contact: int = 0
-
-    @property
-    def clients(self) -> int:
-        """The number of clients in all states."""
-        return sum(getattr(self, name) for name in STATES)
 
 
 STATES = (*map(str, CLOSED_STATES), "open")
