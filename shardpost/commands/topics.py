@@ -127,7 +127,10 @@ def lag_text(
     """Return a line for each group, what needs attention first; then partitions that can lose."""
     from shardpost.lag.measure import is_own
 
-    found = groups_of(rows, warning)
+    of_group: dict[str, list[LagRow]] = {}
+    for row in rows:
+        of_group.setdefault(row.group, []).append(row)
+    found = [GroupLag(name, _state(own, warning), own) for name, own in of_group.items()]
     shown = [one for one in found if with_own or one.state != "OK" or not is_own(one.name)]
     shown.sort(key=lambda one: (is_own(one.name), STATES.index(one.state), one.name))
     text = [text_table(GROUPS, [one.cells() for one in shown])] if shown else []
@@ -165,14 +168,6 @@ class GroupLag:
             _span(first.seconds_to_loss) if can_lose else "?" if unknown else "",
             f"{named.topic}[{named.partition}]: {named.reason}" if named else "",
         )
-
-
-def groups_of(rows: "Sequence[LagRow]", warning: float) -> list[GroupLag]:
-    """Return the groups of rows that are sorted by their time to loss."""
-    found: dict[str, list[LagRow]] = {}
-    for row in rows:
-        found.setdefault(row.group, []).append(row)
-    return [GroupLag(name, _state(of_group, warning), of_group) for name, of_group in found.items()]
 
 
 def _state(rows: "Sequence[LagRow]", warning: float) -> str:

@@ -10,7 +10,9 @@ from fastapi import APIRouter, Form
 from fastapi.responses import Response
 from markupsafe import Markup, escape
 
+from shardpost.alerts import notifier
 from shardpost.alerts.channels import channels
+from shardpost.alerts.history import list_firing
 from shardpost.alerts.model.alert import (
     DEADLINE_MISSED,
     EVENT,
@@ -62,8 +64,6 @@ def title_of(condition: Condition) -> str:
 
 def firing(visit: PageRequest) -> list[Firing]:
     """Return what fires, as the user may see it: over or silenced last, the others worst first."""
-    from shardpost.alerts.history import list_firing
-
     with table_errors():
         known = sorted(list_firing(visit.installation.tables), key=lambda one: _urgency(one, visit))
     if visit.sees_clients:
@@ -206,8 +206,6 @@ def unsilence(visit: CurrentRequest, key: Key, why: Reason) -> Response:
 
 
 def _silence(visit: PageRequest, key: str, duration: timedelta, why: str) -> Response:
-    from shardpost.alerts.notifier import silence, silence_text
-
     wanted = Silence(visit.now + duration, visit.name, why)
-    found = silence(visit.installation, key, wanted, visit.now)
-    return visit.back_to("alerts", silence_text(found, visit.now))
+    found = notifier.silence(visit.installation, key, wanted, visit.now)
+    return visit.back_to("alerts", notifier.silence_text(found, visit.now))

@@ -217,7 +217,8 @@ def letter(visit: CurrentRequest, id: str) -> Response:  # noqa: A002 - as it st
         record_link=record_link,
         retries=_retries(visit, found),
         is_parked=found.state == LetterState.PARKED,
-        edited=_edited(value),
+        # As a form has it to be edited; None if it is no text, or too long.
+        edited=utf8_text(value) if len(value or b"") <= EDITED_BYTES else None,
         has_crlf=value is not None and b"\r\n" in value,
     )
 
@@ -251,8 +252,3 @@ def _retries(visit: PageRequest, found: LetterDetails) -> Listing:
     ]
     empty = "Kafka has no retry of this letter: it was not retried yet, or long ago."
     return Listing(("sent", "attempt", "record", "value", "its outcome"), rows, empty)
-
-
-def _edited(value: bytes | None) -> str | None:
-    """Return the value as a form has it to be edited; None if it is no text, or too long."""
-    return utf8_text(value) if len(value or b"") <= EDITED_BYTES else None

@@ -7,11 +7,12 @@ which is shown with its age. Kafka is only asked whether it listens.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from shardpost.alerts.history import LastValues, last_looks
 from shardpost.alerts.model.alert import Firing, urgency
 from shardpost.delta import snapshots
 from shardpost.delta.query import table_errors
@@ -28,9 +29,6 @@ from shardpost.topics.model.finding import Severity
 from shardpost.values.schedules import longest_pause
 from shardpost.watch.model.conditions import refused
 from shardpost.wording import counted, duration_text
-
-if TYPE_CHECKING:
-    from shardpost.alerts.history import LastValues
 
 router = APIRouter(dependencies=[sees(KAFKA)])
 NEEDS = ("severity", "what", "found", "since", "see")
@@ -63,7 +61,7 @@ class Known:
 
     snapshot: Snapshot | None
     firing: list[Firing]
-    looks: "Mapping[str, LastValues]"
+    looks: Mapping[str, LastValues]
     refusals: Mapping[str, Refusal]
     problems: list[str]
 
@@ -76,8 +74,6 @@ class Known:
 @router.get("/")
 def overview(visit: CurrentRequest) -> Response:
     """Show what needs a person, then the numbers."""
-    from shardpost.alerts.history import last_looks
-
     installation, problems = visit.installation, list[str]()
     known = Known(
         _of(problems, lambda: snapshots.newest(installation.tables), None),

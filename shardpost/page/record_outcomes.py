@@ -84,11 +84,6 @@ def topic_link(visit: PageRequest, name: str) -> Link | str:
     return Link(name, visit.url("records", topic=name)) if is_own else name
 
 
-def records_url(visit: PageRequest, topic: str, partition: int, offset: int) -> str:
-    """Return the address of the records of a topic of ours, from an offset of a partition on."""
-    return visit.url("records", topic=topic, partition=str(partition), offset=str(offset))
-
-
 def key_link(visit: PageRequest, topic: str | None, key: bytes | None) -> Link | str | None:
     """Return a record's key; that of a position, or of a client, leads to the page about it."""
     places = {
@@ -133,7 +128,7 @@ def with_links(visit: PageRequest, text: str, most: int | None = LONGEST_CELL) -
         short = f"{short[:most]}…"
     for place in _PLACE.finditer(short):
         if place[1] in own:
-            url = records_url(visit, place[1], int(place[2]), int(place[3]))
+            url = visit.url("records", topic=place[1], partition=place[2], offset=place[3])
             made += coded(short[at : place.start()])
             made += Markup('<a href="{}">{}</a>').format(url, place[0])
             at = place.end()

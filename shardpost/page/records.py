@@ -130,7 +130,8 @@ def _shown(visit: PageRequest, topic: OwnTopic, asked: Question) -> Shown:
     bounds = {n: own for n, own in every.items() if n in _partitions(topic, asked, len(every))}
     notes: list[str] = []
     places = _places(visit, topic, asked, bounds, notes)
-    wanted = record_pages.Wanted(topic.name, places, _keys(asked.key), ROWS_OF_A_PAGE)
+    keys = None if asked.key is None else keys_of(asked.key)
+    wanted = record_pages.Wanted(topic.name, places, keys, ROWS_OF_A_PAGE)
     page = record_pages.read_page(installation.kafka, wanted, bounds)
     if not page.is_whole:
         read = sum(page.next[number] - first for number, first in places.items())
@@ -154,17 +155,12 @@ def _partitions(topic: OwnTopic, asked: Question, count: int) -> range | list[in
         return [asked.partition]
     if asked.key is None or topic.kind == "dead-letters":  # placed by the keys of their origins
         return range(count)
-    keys = _keys(asked.key) or set()
+    keys = keys_of(asked.key)
     if topic.kind == "weekly-emails":  # placed by the client, if the key has it
         if not all(b"/" in key for key in keys):
             return range(count)
         keys = {key.partition(b"/")[2] for key in keys}
     return [partition_of(key, count) for key in keys]
-
-
-def _keys(text: str | None) -> set[bytes] | None:
-    """Return the keys that are written so: text, or `base64 …` for any bytes."""
-    return None if text is None else keys_of(text)
 
 
 def _places(

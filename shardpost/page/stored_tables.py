@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from shardpost import tables
 from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import Snapshot
 from shardpost.page import access
@@ -31,8 +32,7 @@ def sizes(visit: CurrentRequest) -> Response:
     """Show the size of each table, and what keeps its files."""
     from shardpost.maintenance.stored_tables import table_sizes
 
-    tables = visit.installation.tables
-    found = table_sizes(tables)
+    found = table_sizes(visit.installation.tables)
     found_rows = [
         (one.table, one.rows, one.files, one.bytes, one.log_bytes, one.versions, one.kept_for)
         for one in found
@@ -42,15 +42,13 @@ def sizes(visit: CurrentRequest) -> Response:
         found,
         Listing(SIZES, found_rows, NO_TABLE),
         total=in_bytes(sum(one.bytes + one.log_bytes for one in found)),
-        where=tables.root,
+        where=visit.installation.tables.root,
     )
 
 
 @router.get("/snapshots")
 def snapshots(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     """Show the snapshots that can be asked, the newest first."""
-    from shardpost import tables
-
     with table_errors():
         found = tables.snapshots(visit.installation.settings)
     rows = [_snapshot_row(one, visit) for one in reversed(found)]

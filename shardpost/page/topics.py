@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Form
 from fastapi.responses import Response
 
+from shardpost.alerts.history import last_looks
 from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError
 from shardpost.page import access
@@ -117,7 +118,5 @@ def _last(visit: PageRequest, group: str, topic: str) -> dict[str, Any] | None:
 
 def _looked(visit: PageRequest) -> Any:
     """Return what the last look that could ask for lag has found; None if none has."""
-    from shardpost.alerts.history import last_looks
-
     with table_errors():
         return last_looks(visit.installation.tables, visit.now).get(LAG)

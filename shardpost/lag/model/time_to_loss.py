@@ -225,8 +225,7 @@ def _already_lost(committed: int, clear_until: int, partition: Partition) -> str
 
 
 def _with_loss(position: Position, partition: Partition, unread: Unread, now_ms: int) -> LagRow:
-    found = list(losses(partition, unread, now_ms))
-    first = min(found, default=None)
+    first = min(losses(partition, unread, now_ms), default=None)
     expires_ms = position.expires_ms
     if expires_ms is not None and (first is None or expires_ms < first.at_ms):
         seconds = _seconds(expires_ms - now_ms)
