@@ -93,7 +93,8 @@ def batch_bytes(record: Outgoing) -> int:
 
 
 MAX_BATCH_RECORDS = 10_000
-MAX_BATCH_BYTES = 16 << 20
+MAX_BATCH_BYTES = 16 << 20  # of values and headers, however few records these are
+HEADER_BYTES = 128  # that Python takes for a header, besides its value
 
 
 class Batch(NamedTuple):
@@ -108,35 +109,28 @@ def in_batches(records: Iterable[Outgoing]) -> Iterator[Batch]:
 
     The last one is marked; without records it is empty.
     """
-    batch: list[Outgoing] = []
-    size = 0
-    for record in records:
-        bytes_ = batch_bytes(record)
-        if batch and (len(batch) == MAX_BATCH_RECORDS or size + bytes_ > MAX_BATCH_BYTES):
-            yield Batch(batch, is_last=False)
-            batch, size = [], 0
-        batch.append(record)
-        size += bytes_
-    yield Batch(batch, is_last=True)
-
-
-# A batch ends with so many bytes of values and headers, however few records these are.
-BATCH_BYTES = 16 << 20
-HEADER_BYTES = 128  # that Python takes for a header, besides its value
+    for batch, is_last in _batches(records, MAX_BATCH_RECORDS, batch_bytes):
+        yield Batch(batch, is_last)
 
 
 def batches(items: Iterable[T], max_count: int, bytes_of: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yield the items in lists of at most `max_count`, each with about BATCH_BYTES at most."""
+    """Yield the items in lists of at most `max_count`, and MAX_BATCH_BYTES or a single item."""
+    yield from filter(None, (batch for batch, _ in _batches(items, max_count, bytes_of)))
+
+
+def _batches(
+    items: Iterable[T], max_count: int, bytes_of: Callable[[T], int]
+) -> Iterator[tuple[list[T], bool]]:
     batch: list[T] = []
     size = 0
     for item in items:
-        batch.append(item)
-        size += bytes_of(item)
-        if len(batch) >= max_count or size > BATCH_BYTES:
-            yield batch
+        bytes_ = bytes_of(item)
+        if batch and (len(batch) == max_count or size + bytes_ > MAX_BATCH_BYTES):
+            yield batch, False
             batch, size = [], 0
-    if batch:
-        yield batch
+        batch.append(item)
+        size += bytes_
+    yield batch, True
 
 
 def size_of(record: Record) -> int:

@@ -154,15 +154,9 @@ def offset_expiry(
     empty = [group for group in groups if not group.has_members and group.committed]
     if not empty:
         return {}
-    if not partitions:
-        problems.append(
-            "it is unknown when groups' offsets expire: requires permission Read on"
-            f" {OFFSETS_TOPIC}"
-        )
-        return {}
     try:
-        retention_ms = _retention_ms(kafka)
         commits, is_whole = _read(kafka, empty, partitions)
+        retention_ms = _retention_ms(kafka)
     except (KafkaException, ShardpostError) as error:
         why = error.args[0].str() if isinstance(error, KafkaException) else error
         problems.append(f"it is unknown when groups' offsets expire: {why}")
@@ -202,6 +196,8 @@ def _retention_ms(kafka: Kafka) -> int:
 
 def _read(kafka: Kafka, groups: Collection[Group], partitions: int) -> tuple[OffsetCommits, bool]:
     """Return the commits of groups, and whether all that there is was read."""
+    if not partitions:
+        raise ShardpostError(f"requires permission Read on {OFFSETS_TOPIC}")
     numbers = {partition_of_group(group.name, partitions) for group in groups}
     homes = [TopicPartition(OFFSETS_TOPIC, number) for number in sorted(numbers)]
     lows, highs = beginnings(kafka, homes), endings(kafka, homes, committed=False)
