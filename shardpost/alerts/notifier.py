@@ -198,8 +198,8 @@ def resolve(
         notify(installation, now, ended)
 
 
-def silence(installation: Installation, name: str, wanted: Silence, now: datetime) -> Firing:
-    """Silence a condition until a time, except its end or a worse state; record it.
+def silence(installation: Installation, name: str, wanted: Silence, now: datetime) -> str:
+    """Silence a condition until a time, except its end or a worse state; record it, and say so.
 
     UsageError if none of that name fires. A silence until now ends the one before. ShardpostError,
     with the silence in force, where it cannot be recorded.
@@ -226,12 +226,6 @@ def silence(installation: Installation, name: str, wanted: Silence, now: datetim
         may_write=anyone,  # the alerts are this installation's own
         done=f"{one_line(name)} is {kind}; repeat it once Kafka answers",
     )
-    return silenced[0]
-
-
-def silence_text(found: Firing, now: datetime) -> str:
-    """Return the new state of a condition's silence, as one line."""
-    name, until = one_line(found.condition.name), found.silenced_until
-    if until is None or until <= now:
-        return f"{name}: no longer silenced; alerts again at the next check"
-    return f"{name}: silenced until {until:%Y-%m-%d %H:%M} UTC"
+    if kind is Kind.UNSILENCED:
+        return f"{one_line(name)}: no longer silenced; alerts again at the next check"
+    return f"{one_line(name)}: silenced until {wanted.until:%Y-%m-%d %H:%M} UTC"

@@ -132,11 +132,10 @@ def unsilence_command(key: str, why: str, by: str) -> None:
 
 def _silence(key: str, duration: timedelta, by: str, why: str) -> None:
     from shardpost.alerts.model.alert import Silence
-    from shardpost.alerts.notifier import silence, silence_text
+    from shardpost.alerts.notifier import silence
 
     now = datetime.now(UTC)
-    found = silence(opened(), key, Silence(now + duration, by, why), now)
-    click.echo(silence_text(found, now))
+    click.echo(silence(opened(), key, Silence(now + duration, by, why), now))
 
 
 @click.command()

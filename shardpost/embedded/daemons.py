@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import psutil
 
@@ -24,6 +24,7 @@ from shardpost.errors import ShardpostError
 from shardpost.locks.process_identity import boot_of_machine, stat_of
 from shardpost.waiting import attempts
 
+T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
 # Below the ephemeral ports of Linux: a port that is chosen now stays free.
 _PORTS_TO_CHOOSE = range(20_000, 32_000)
@@ -67,11 +68,7 @@ def require_free_port(port: int, what: str, setting: str) -> None:
 
 def port_owner(port: int) -> str:
     """Return which process listens on the port, as far as this user may know."""
-    try:
-        process = _listening(port)
-        return f"{process.name()} (pid {process.pid})" if process else "another process"
-    except psutil.Error:
-        return "another process"
+    return _of_listener(port, lambda one: f"{one.name()} (pid {one.pid})") or "another process"
 
 
 def folder_of_listener(port: int) -> Path | None:
@@ -79,20 +76,18 @@ def folder_of_listener(port: int) -> Path | None:
 
     Of a daemon that is where its pid file is.
     """
-    try:
-        process = _listening(port)
-        return Path(process.cwd()) if process else None
-    except psutil.Error:
-        return None
+    return _of_listener(port, lambda one: Path(one.cwd()))
 
 
-def _listening(port: int) -> psutil.Process | None:
-    pids = {
-        c.pid
-        for c in psutil.net_connections(kind="tcp")
-        if c.status == psutil.CONN_LISTEN and c.laddr[1] == port and c.pid
-    }
-    return psutil.Process(min(pids)) if pids else None
+def _of_listener(port: int, ask: Callable[[psutil.Process], T]) -> T | None:
+    with suppress(psutil.Error):
+        pids = {
+            c.pid
+            for c in psutil.net_connections(kind="tcp")
+            if c.status == psutil.CONN_LISTEN and c.laddr[1] == port and c.pid
+        }
+        return ask(psutil.Process(min(pids))) if pids else None
+    return None
 
 
 POLL_SECONDS = 0.1

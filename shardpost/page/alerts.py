@@ -10,7 +10,6 @@ from fastapi import APIRouter, Form
 from fastapi.responses import Response
 from markupsafe import Markup, escape
 
-from shardpost.alerts import notifier
 from shardpost.alerts.channels import channels
 from shardpost.alerts.history import list_firing
 from shardpost.alerts.model.alert import (
@@ -22,6 +21,7 @@ from shardpost.alerts.model.alert import (
     Silence,
     urgency,
 )
+from shardpost.alerts.notifier import silence as silence_until
 from shardpost.delta.query import table_errors
 from shardpost.errors import NotFoundError, UsageError, single_line
 from shardpost.instants import parse_duration
@@ -207,5 +207,4 @@ def unsilence(visit: CurrentRequest, key: Key, why: Reason) -> Response:
 
 def _silence(visit: PageRequest, key: str, duration: timedelta, why: str) -> Response:
     wanted = Silence(visit.now + duration, visit.name, why)
-    found = notifier.silence(visit.installation, key, wanted, visit.now)
-    return visit.back_to("alerts", notifier.silence_text(found, visit.now))
+    return visit.back_to("alerts", silence_until(visit.installation, key, wanted, visit.now))
