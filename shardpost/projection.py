@@ -242,10 +242,8 @@ def remove(files: Files, form: Form, partition: TopicPartition) -> None:
 
 
 def _all_files(files: Files, form: Form, partition: TopicPartition) -> list[Path]:
-    path = _path(files, form, partition)
-    return (
-        [] if path is None else [*path.parent.parent.glob(f"*/{_name(form, partition)}-*.sqlite")]
-    )
+    path, names = _path(files, form, partition), f"*/{_name(form, partition)}-*.sqlite"
+    return [*path.parent.parent.glob(names)] if path else []
 
 
 def _path(files: Files, form: Form, partition: TopicPartition) -> Path | None:

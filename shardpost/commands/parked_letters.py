@@ -167,10 +167,8 @@ def _plan_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None
     if planned.refused_count > len(planned.refused):
         lines.append(f"and {planned.refused_count - len(planned.refused)} more are refused")
     if done is None:
-        to_do = f"; to apply exactly this, add --apply --up-to {planned.shown}" * bool(
-            planned.count
-        )
-        lines.append(f"{planned.count} would be {request.kind}{to_do}")
+        to_do = f"; to apply exactly this, add --apply --up-to {planned.shown}"
+        lines.append(f"{planned.count} would be {request.kind}{to_do if planned.count else ''}")
     else:
         lines.append(f"{done} {request.kind}")
     if planned.not_shown:

@@ -51,13 +51,12 @@ def audit_command() -> int:
 
     Exit code 3 if data is lost or at risk.
     """
-    from shardpost.topics.model.finding import exit_code
     from shardpost.watch.audit import audit
 
     found = audit(opened(), datetime.now(UTC))
     text = "no findings: everything is as declared"
     print_document(found, lambda: "\n".join(map(_finding_text, found)) or text)
-    return exit_code(found)
+    return NEEDS_ATTENTION if any(one.needs_attention for one in found) else DONE
 
 
 def _finding_text(one: "Finding") -> str:
@@ -125,14 +124,14 @@ def lag_text(
     rows: "Sequence[LagRow]", warning: float, *, with_own: bool, with_partitions: bool
 ) -> str:
     """Return a line for each group, what needs attention first; then partitions that can lose."""
-    from shardpost.lag.measure import is_own
+    from shardpost.lag.measure import OWN_READERS
 
     of_group: dict[str, list[LagRow]] = {}
     for row in rows:
         of_group.setdefault(row.group, []).append(row)
     found = [GroupLag(name, _state(own, warning), own) for name, own in of_group.items()]
-    shown = [one for one in found if with_own or one.state != "OK" or not is_own(one.name)]
-    shown.sort(key=lambda one: (is_own(one.name), STATES.index(one.state), one.name))
+    shown = [one for one in found if with_own or one.state != "OK" or one.name not in OWN_READERS]
+    shown.sort(key=lambda one: (one.name in OWN_READERS, STATES.index(one.state), one.name))
     text = [text_table(GROUPS, [one.cells() for one in shown])] if shown else []
     if not with_own and (own := [one.name for one in found if one not in shown]):
         text.append(f"{counted(len(own), 'group')} of Shardpost's own: OK (--all lists them)")

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -140,13 +139,6 @@ class Objects:
 def open_objects(where: Address, *folders: str) -> Objects:
     """Return the objects below a folder of a store."""
     return Objects(_store(where, "/".join(folders)), where)
-
-
-def local_objects(folder: Path) -> Objects:
-    """Return the files of a folder of this machine as objects."""
-    from obstore.store import LocalStore
-
-    return Objects(LocalStore(folder), None)
 
 
 def require_answer(where: Address) -> None:

@@ -110,7 +110,9 @@ class Tables:
         """
         if where := self.answering():
             return object_store.open_objects(where, *folders)
-        return object_store.local_objects(Path(self.root, *folders))
+        from obstore.store import LocalStore  # few need it
+
+        return Objects(LocalStore(Path(self.root, *folders)), None)
 
     def require_conditional_put(self) -> None:
         """Refuse a store that lets several writers put one key (asked once)."""

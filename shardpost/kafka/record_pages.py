@@ -59,11 +59,6 @@ def bounds_of(kafka: Kafka, topic: str, partition: int | None) -> dict[int, Boun
     return kafka.with_leaders(ask)
 
 
-def from_offset(bounds: Mapping[int, Bounds], offset: int) -> dict[int, int]:
-    """Return that offset of each partition, or the nearest that it has."""
-    return {number: min(max(offset, own.low), own.high) for number, own in bounds.items()}
-
-
 def from_time(
     kafka: Kafka, topic: str, bounds: Mapping[int, Bounds], at: datetime
 ) -> dict[int, int]:

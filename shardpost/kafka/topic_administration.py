@@ -33,9 +33,8 @@ def create_topics(kafka: Kafka, topics: list[NewTopic]) -> tuple[set[str], list[
     created, failed = set[str](), list[ShardpostError]()
     if not topics:
         return created, failed
-    timeout = kafka.timeout
-    client = kafka.admin()
-    futures = client.create_topics(topics, operation_timeout=timeout, request_timeout=timeout)
+    most = kafka.timeout
+    futures = kafka.admin().create_topics(topics, operation_timeout=most, request_timeout=most)
     for name, future in futures.items():
         error = future.exception()
         if error is None:
@@ -61,13 +60,9 @@ def alter_configs(kafka: Kafka, changes: Mapping[str, Mapping[str, str]]) -> lis
     ]
     if not resources:
         return []
-    client = kafka.admin()
-    futures = client.incremental_alter_configs(resources, request_timeout=kafka.timeout)
-    return _failures(
-        {resource.name: future for resource, future in futures.items()},
-        "its settings cannot be changed",
-        "AlterConfigs on it",
-    )
+    futures = kafka.admin().incremental_alter_configs(resources, request_timeout=kafka.timeout)
+    by_topic = {resource.name: future for resource, future in futures.items()}
+    return _failures(by_topic, "its settings cannot be changed", "AlterConfigs on it")
 
 
 def add_partitions(kafka: Kafka, counts: Mapping[str, int]) -> list[ShardpostError]:

@@ -49,12 +49,7 @@ OWN = (COMPACTION, LETTERS_TABLE)
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 # Groups of ours whose offsets are bookmarks, which nothing reads by. Others may begin like them.
 NOTES = re.compile(rf"{PUBLISHED}|{OWNER}|{REJECTED}-{_UUID}")
-_OWN_READERS = frozenset({*OWN, INTAKE, DISPATCH})
-
-
-def is_own(group: str) -> bool:
-    """Tell whether a reader is Shardpost's own."""
-    return group in _OWN_READERS
+OWN_READERS = frozenset({*OWN, INTAKE, DISPATCH})
 
 
 def own_positions(

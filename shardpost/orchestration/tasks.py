@@ -229,12 +229,9 @@ def params_of(command: Command, names: Iterable[str], **formats: str) -> dict[st
 
     `formats` are those of shardpost_param_formats.py that check a text.
     """
-    options = {name: one for one in command.params for name in (one.name, _long_name(one))}
+    of_name = {one.name: one for one in command.params}
+    options = of_name | {one.opts[-1].strip("-").replace("-", "_"): one for one in command.params}
     return {name: _param_of(name, options[name], formats.get(name)) for name in names}
-
-
-def _long_name(option: Parameter) -> str:
-    return option.opts[-1].removeprefix("--").replace("-", "_")
 
 
 def _param_of(name: str, option: Parameter, format_: str | None) -> Param:

@@ -176,7 +176,7 @@ def _places(
     if asked.offset is not None:
         if not any(own.low <= asked.offset < own.high for own in bounds.values()):
             notes.append(f"offset {asked.offset} is out of range: Kafka's range is shown below")
-        return record_pages.from_offset(bounds, asked.offset)
+        return {n: min(max(asked.offset, own.low), own.high) for n, own in bounds.items()}
     if asked.since is not None:
         return record_pages.from_time(visit.installation.kafka, topic.name, bounds, asked.since)
     if asked.key is not None:

@@ -141,7 +141,7 @@ class PageRequest(PageContext):
 
     def may_see(self, dag: str) -> bool:
         """Tell whether what belongs to that DAG is to be shown."""
-        return access.is_allowed(self.user, airflow_id(dag, self.own.id), "GET")
+        return access.may_see(self.user, airflow_id(dag, self.own.id))
 
     @property
     def sees_clients(self) -> bool:

@@ -67,13 +67,13 @@ LOCAL_CONF = {
 
 
 def submit(installation: Installation, job: JobSpec, request: object = None) -> tuple[int, Any]:
-    """Run the job to its end; return its exit code, not 0 without its JSON document, and that.
+    """Run the job to its end; return its exit code and its JSON document, None if it left none.
 
-    `request` is the dataclass that the job takes, None for its defaults. In this process, without
-    Spark, where the job needs none. A submitted job's output goes to standard error; standard
-    output stays free for the command's own. It ends with this process, however this one ends.
-    ShardpostError if it was interrupted, and, with nothing started, if nobody listens where Kafka
-    or Spark's master should be.
+    Without a document the exit code is not 0. `request` is the dataclass that the job takes, None
+    for its defaults. In this process, without Spark, where the job needs none. A submitted job's
+    output goes to standard error; standard output stays free for the command's own. It ends with
+    this process, however this one ends. ShardpostError if it was interrupted, and, with nothing
+    started, if nobody listens where Kafka or Spark's master should be.
     """
     installation.kafka.require_listening()
     installation.tables.answering()

@@ -26,7 +26,7 @@ from shardpost.topics.model.cluster import (
     with_in_sync,
 )
 from shardpost.topics.model.departures import AT_LEAST, POLICY, departures, is_as_declared, policies
-from shardpost.topics.model.finding import Finding, Severity, exit_code
+from shardpost.topics.model.finding import Finding, Severity
 from shardpost.topics.model.plan import Step, TopicPlan, plan_changes
 
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
@@ -379,10 +379,10 @@ def test_what_apply_is_said_to_mend_it_mends(
     assert sorted(map(repr, after)) == sorted(repr(one) for one in before if one not in mended)
 
 
-def test_the_worst_comes_first_and_decides_the_exit_code() -> None:
+def test_the_worst_comes_first_and_drift_alone_needs_no_attention() -> None:
     departed = with_positions(topic(SAFE | {"cleanup.policy": "delete", IN_SYNC: "1"}))
     found = findings(view(departed, POSITIONS))
     assert [one.severity for one in found] == ["loss", "risk"]
     drift = replace(found[0], severity=Severity.DRIFT)
     assert findings(view(departed, POSITIONS), (lambda _: iter([drift, *found]),))[-1] == drift
-    assert [exit_code([]), exit_code([drift]), exit_code(found)] == [0, 0, 3]
+    assert [any(one.needs_attention for one in all_) for all_ in ([drift], found)] == [False, True]

@@ -1,11 +1,9 @@
 """A finding of the audit, and the commands in Kafka's own tools that fix what a person decides."""
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from shardpost.errors import DONE, NEEDS_ATTENTION
 from shardpost.topics.model.cluster import FoundTopic, Source
 
 
@@ -57,11 +55,6 @@ class Finding:
         form = asdict(self)
         del form["rule"]
         return form | {"why": f"{self.why} ({self.runbook})"}
-
-
-def exit_code(findings: Iterable[Finding]) -> int:
-    """Return 3 if data is lost or at risk, else 0."""
-    return NEEDS_ATTENTION if any(one.needs_attention for one in findings) else DONE
 
 
 APPLY = "shardpost topics apply"
