@@ -21,7 +21,7 @@ from tests.support import airflow_environment, how_far
 from tests.support.formatted_data import format_once
 from tests.support.installed import installed
 from tests.support.object_store import ObjectStore, object_store
-from tests.support.scheduling import Scheduling, ordered
+from tests.support.scheduling import Scheduling, give_way, ordered
 
 pytest.register_assert_rewrite("tests.support.compacting")
 
@@ -58,6 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare a marker for each tier, and how far the tests go."""
     how_far.configure(config)
     how_far.declare_markers(config)
+    if hasattr(config, "workerinput"):
+        give_way(config.workerinput)
     _keep_bytecode()
     # A shell that runs the tests in its background has them, and their commands, ignore it.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,12 +1,15 @@
 """How processes share the tests (`pytest -n 3`): one by one, from both ends of their list.
 
 The larger half of them begins with tests that wait most of the time, the others with Spark's, which
-compute: so no core waits. In a quick run these alone take Spark's: a session takes a minute of a
-core until it is warm. Tests that share an Airflow, a cluster or a world stay in one process. So do
-those of a file of tests/broker: each process would start the broker, stack or browser of the file.
+compute: so no core waits. In a quick run one process alone takes Spark's: a session takes a minute
+of a core until it is warm. The others give way to it: else it is left with one core's work at the
+end, and the other core waits. Tests that share an Airflow, a cluster or a world stay in one
+process. So do those of a file of tests/broker: each process would start the broker, stack or
+browser of the file.
 """
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TypeVar
 
@@ -53,6 +56,21 @@ def ordered(items: Sequence[T], tiers: Sequence[str]) -> list[T]:
     return [*chain.from_iterable(of_tier.values())]
 
 
+GIVES_WAY = 3  # by nice(1): it gets half the time of one that does not
+
+
+def give_way(workerinput: Mapping[str, object]) -> None:
+    """Have this process, and what it starts, give way to that of Spark's tests in a quick run."""
+    number, count = str(workerinput["workerid"]).removeprefix("gw"), workerinput["workercount"]
+    if not is_every() and not _begins_at_the_end(int(number), int(str(count))):
+        os.nice(GIVES_WAY)
+
+
+def _begins_at_the_end(number: int, count: int) -> bool:
+    """Tell whether a process takes the tests that compute first."""
+    return number >= count / 2
+
+
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Gives a process the next test, or the next group of tests, when it is nearly done."""
 
@@ -92,7 +110,7 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     def _is_of_spark(self, node: WorkerController) -> bool:
         """Tell whether a process begins at the end of the list."""
         number = int(node.gateway.id.removeprefix("gw"))
-        return number >= int(self.numnodes) / 2
+        return _begins_at_the_end(number, int(self.numnodes))
 
     def remove_node(self, node: WorkerController) -> str | None:
         """Forget a process that ended. If it crashed, return in which test; others get the rest.
