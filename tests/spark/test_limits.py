@@ -134,11 +134,13 @@ def peak_of_records(home: Path, clients: int) -> int:
     return mebibytes
 
 
+@pytest.mark.one_of("limits of memory")
 def test_memory_does_not_follow_the_number_of_clients_with_very_long_lists(tmp_path: Path) -> None:
     few, many = peak_of_records(tmp_path / "few", 8), peak_of_records(tmp_path / "many", 40)
     assert many - few < 240, (few, many)  # MiB; not bounded, it were 360
 
 
+@pytest.mark.one_of("limits of memory")
 def test_eight_times_as_many_records_of_a_sweep_take_no_more_memory() -> None:
     few, many = (int(said(SWEEP, count)) << 10 for count in (20_000, 160_000))
     assert many - few < 6 << 20  # caches that fill; not bounded, it were 40
