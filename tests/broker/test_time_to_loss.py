@@ -42,7 +42,7 @@ KINDS = {
 BY_BROKERS_CLOCK = {f"time-{number}" for number in range(0, 4, 2)}
 WITH_MEMBER = {f"expiry-{number}" for number in range(0, 4, 2)}
 TOMBSTONE_AT = 3
-LOOK_EVERY = up_to(1, 3)  # seconds
+LOOK_EVERY = up_to(2, 3)  # seconds
 VALUE_BYTES = 3000
 
 

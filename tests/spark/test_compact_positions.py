@@ -137,6 +137,7 @@ def planned_for(at_most: int) -> Iterator[None]:
         yield
 
 
+@pytest.mark.timeout(600)
 def test_broken_off_before_its_commit_and_after_it_the_next_run_ends_as_an_unbroken_one(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
