@@ -1,7 +1,7 @@
 """How far the tests go: `make test` takes the first of many cases and some by a seed.
 
-`make test-all` (`pytest --all`) runs the same tests, each with every case. `--seed N`, printed at
-the head of each run, takes the same cases again.
+`make test-all` (`pytest --all`) runs the same tests, each with every case, but some where each case
+kills a JVM. `--seed N`, printed at the head of each run, takes the same cases again.
 
 Of groups of expensive tests a quick run takes one. Of the groups below it takes so from two, and
 always these tests, which are of the same code:
