@@ -53,14 +53,14 @@ def test_a_letter_is_in_the_state_of_its_newest_step(
     fields: list[StepFields], expected: LetterState | None
 ) -> None:
     for some in permutations(steps(*fields)):
-        last = newest_steps(some).get("x")
+        last = newest_steps(some, {}).get("x")
         assert (last and last.state) == expected
 
 
 def test_a_letter_has_the_error_of_its_newest_failure() -> None:
     life = steps((W, 0, STORE, 0), (T, 0, STORE, 1), (W, 1, STORE, 2), (T, 1, STORE, 3))
     told = [replace(one, error=f"E: {one.attempt}" if one.state is W else None) for one in life]
-    assert {newest_steps(some)["x"].error for some in permutations(told)} == {"E: 1"}
+    assert {newest_steps(some, {})["x"].error for some in permutations(told)} == {"E: 1"}
 
 
 def test_a_life_is_in_order_with_what_was_done_by_hand_at_its_time() -> None:

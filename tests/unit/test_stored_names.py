@@ -207,9 +207,9 @@ def test_no_id_is_taken_for_another_name(letter_id: str, partition: int, key: st
 def test_a_letter_that_waited_when_the_store_was_given_more_partitions_is_listed_once() -> None:
     waiting = Step("x", LetterState.WAITING, 0, START, STORE, 1, 5)
     parked = Step("x~1", LetterState.PARKED, 0, START, LOT, 0, 0)
-    assert newest_steps([waiting, parked]) == {"x~1": parked}
+    assert newest_steps([waiting, parked], {}) == {"x~1": parked}
     other = replace(parked, id="x~0")
-    assert set(newest_steps([waiting, other])) == {"x", "x~0"}
+    assert set(newest_steps([waiting, other], {})) == {"x", "x~0"}
 
 
 def test_letters_in_a_wrong_partition_are_named_once_a_sweep(

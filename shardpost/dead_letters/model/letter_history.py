@@ -6,7 +6,6 @@ The table `dead_letters` has the steps of all records of dead-letters and parkin
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import Any
 
 from shardpost.dead_letters.model.letter_format import (
@@ -41,7 +40,6 @@ _STAGES = {
 
 # {topic: its generation}: 0 is the first known; a recreated topic is the next.
 Generations = Mapping[str, int]
-_FIRST: Generations = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ class Step:
         }
 
 
-def newest_steps(steps: Iterable[Step], generations: Generations = _FIRST) -> dict[str, Step]:
+def newest_steps(steps: Iterable[Step], generations: Generations) -> dict[str, Step]:
     """Return the newest step of each letter by its id, for steps in any order.
 
     An id with only tombstones written by hand is not a letter. A letter waiting or parked in a

@@ -10,7 +10,7 @@ Templates are tried before a run with samples that cover every branch of the shi
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal, localcontext
 from functools import cached_property, lru_cache, partial
@@ -155,11 +155,10 @@ class MailTemplates:
     folder: str = ""
     language: str | None = None
     most_rows: int = MOST_ROWS
-    _by_name: dict[str, Source] = field(init=False, repr=False, compare=False, default_factory=dict)
 
-    def __post_init__(self) -> None:
-        for name, text in self.files:
-            self._by_name[canonical(name)] = Source(text, f"{self.folder}/{name}")
+    @cached_property
+    def _by_name(self) -> dict[str, Source]:
+        return {canonical(name): Source(text, f"{self.folder}/{name}") for name, text in self.files}
 
     @cached_property
     def languages(self) -> frozenset[str]:
