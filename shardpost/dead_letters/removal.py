@@ -182,7 +182,8 @@ def _remove(installation: Installation, now: datetime, dry_run: bool) -> OldLett
         return result
     files: dict[str, Change] = {}
     for path in storage.files_before(installation.tables, DEAD_LETTERS, version, "at", horizon):
-        if count := _counted(installation.tables, path, gone):
+        parts = parquet_files.parts(installation.tables, DEAD_LETTERS, path, ("id", "attempt"))
+        if count := sum(pc.sum(gone.mask(part)).as_py() or 0 for part in parts):
             files[path] = gone.without
             result.rows += count
     result.letters, result.files = len(gone.letters), len(files)
@@ -244,9 +245,3 @@ def _names_in_kafka(installation: Installation) -> Iterator[str]:
                 yield name_of(b"%s~%d" % (record.key or b"", record.partition))
                 if (found := step_of(record, store_partitions=in_store)) is not None:
                     yield found.id
-
-
-def _counted(tables: Tables, path: str, gone: _Gone) -> int:
-    """Return how many rows of a file to remove."""
-    parts = parquet_files.parts(tables, DEAD_LETTERS, path, ("id", "attempt"))
-    return sum(pc.sum(gone.mask(part)).as_py() or 0 for part in parts)

@@ -58,11 +58,6 @@ def shard_text(shards: Sequence[int]) -> str:
     return ranges_text(shards).replace(" ", "")
 
 
-def shard_groups(shards: Sequence[int], size: int) -> list[list[int]]:
-    """Cut shards into groups of `size`, one for each mapped task."""
-    return [list(shards[i : i + size]) for i in range(0, len(shards), size)]
-
-
 def shard_label(shards: Sequence[int]) -> str:
     """Return a group's name: `shards 0-3`, or `shard 4`."""
     return f"{'shard' if len(shards) == 1 else 'shards'} {shard_text(shards)}"

@@ -18,7 +18,7 @@ from shardpost.rebuilds import registry
 from shardpost.topics import guards
 from shardpost.topics.guards import StoreTopic
 from shardpost.weekly_email import email_job
-from shardpost.weekly_email.email_job import EmailRequest, shard_groups, shard_text
+from shardpost.weekly_email.email_job import EmailRequest, shard_text
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
 from shardpost.weekly_email.model.email_context import EmailContext, Sender
 from shardpost.weekly_email.model.mail_templates import MailTemplates
@@ -74,14 +74,14 @@ class PreparedWeek:
 
     def as_frozen(self, shards_per_task: int) -> dict[str, Any]:
         """Return the result of a freeze: number of clients (None: not frozen), groups of shards."""
-        groups = shard_groups(self.shards, shards_per_task)
+        starts = range(0, len(self.shards), shards_per_task)
         return {
             "week": str(self.iso_week),
             "snapshot": self.snapshot_number,
             "as_of": self.as_of.isoformat(),
             "shards": self.ledger.partitions,
             "recipients": self.frozen.recipients if self.frozen else None,
-            "groups": [shard_text(group) for group in groups],
+            "groups": [shard_text(self.shards[at : at + shards_per_task]) for at in starts],
             "skipped": None,
         }
 

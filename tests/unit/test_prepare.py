@@ -236,8 +236,10 @@ def test_a_frozen_week_lists_its_groups_and_one_that_is_not_has_no_number_of_cli
     hold(at, ["client1"], {}, NOW)
     assert run(request("--freeze-only", "--dry-run"), installed(at))[1]["recipients"] is None
     freeze(at)
-    code, document = run(request("--freeze-only"), installed(at))
-    assert (code, document["recipients"], document["groups"]) == (0, 10, ["0-1"])
+    for per_task, groups in ((2, ["0-1"]), (1, ["0", "1"])):
+        own = installed(at.model_copy(update={"shards_per_task": per_task}))
+        code, document = run(request("--freeze-only"), own)
+        assert (code, document["recipients"], document["groups"]) == (0, 10, groups)
 
 
 def test_a_scheduled_run_skips_what_is_not_its_and_says_why(at: Settings) -> None:
