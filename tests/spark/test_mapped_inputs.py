@@ -548,6 +548,26 @@ def test_another_mapping_is_refused_until_it_is_meant_or_all_is_decoded_by_it(
     assert registry.current(installed(other).tables) is not None
 
 
+def test_a_wrong_expression_is_refused_before_there_is_a_record_of_its_input(
+    stream: Stream,
+) -> None:
+    settings = stream.settings
+    wrong = mapped(settings, "clients: {fields: {Email: lowercase(mail)}}")
+    why = "SHARDPOST_INPUTS: clients.fields.Email: .*lowercase"
+    stream.send([position("1", "client1", "NASDAQ")])
+    with pytest.raises(UsageError, match=why):
+        run(wrong)
+    assert snapshots.newest(installed(settings).tables) is None
+    stream.compact(position("2", "client2", "NASDAQ"))
+    with pytest.raises(UsageError, match=why):
+        run(wrong, inputs_changed=True)
+    with pytest.raises(UsageError, match=why):
+        start(wrong)
+    assert snapshots.current(installed(settings).tables).inputs is None
+    assert run(settings)["changed"] is False
+    assert held(settings) == {"client1": ["1"], "client2": ["2"]}
+
+
 def test_a_mapped_language_is_that_of_the_mails(
     fresh: Callable[[], Settings], spark: SparkSession
 ) -> None:

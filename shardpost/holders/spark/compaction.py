@@ -31,7 +31,7 @@ from shardpost.holders.model.topic_state import TopicState, Unread
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, inputs_of
 from shardpost.holders.spark.corrections import read_corrections
 from shardpost.holders.spark.fold import update_holders
-from shardpost.holders.spark.history import decoder_id, decoder_with
+from shardpost.holders.spark.history import decoder_id, decoder_with, require_decodable
 from shardpost.holders.spark.input_update import (
     InputUpdate,
     keep_rejected,
@@ -83,8 +83,10 @@ def build_snapshot(
             records_of=records_of,
             in_memory=few is not None,
         )
-        snapshot, done = _build(run, state, inputs_of(installation))
-        inputs = mapped_now(installation)
+        sources, inputs = inputs_of(installation), mapped_now(installation)
+        if last is None or last.inputs != inputs:
+            require_decodable(spark, sources)
+        snapshot, done = _build(run, state, sources)
         decoder = decoder_with(last.decoder, inputs) if last else decoder_id(inputs)
         snapshot = replace(snapshot, inputs=inputs, decoder=decoder)
         return state.noted(snapshot, unread, installation.settings.country), done

@@ -9,7 +9,7 @@ The order of the records of a key is that of model/record_order.py, as a Spark c
 
 import json
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -35,7 +35,7 @@ from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.holders.spark.translation import mapped
 from shardpost.kafka.coordinates import OffsetRange
 from shardpost.spark.delta_files import Written
-from shardpost.spark.kafka_source import positive_hash
+from shardpost.spark.kafka_source import frame_of, positive_hash
 
 
 def seq_of(
@@ -162,6 +162,16 @@ def decode(source: InputTopic, raw: DataFrame, passed: tuple[str, ...] = ()) -> 
     if source.registry is not None:
         raw = registered(raw, source.name, source.mapping, source.registry)
     return analyzed_once(mapped, raw, source.name, source.mapping, passed)
+
+
+def require_decodable(spark: SparkSession, sources: Iterable[InputTopic]) -> None:
+    """Have Spark analyze how mapped records are decoded, of which there may be none yet.
+
+    UsageError for an expression that cannot be.
+    """
+    for source in sources:
+        if source.mapping is not None:
+            decode(source, frame_of(spark, ()))
 
 
 def _known_snapshot(records: DataFrame) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from shardpost.holders.model.record_order import newest_of_keys
 from shardpost.holders.plausibility import count_unknown
 from shardpost.holders.spark import fold
 from shardpost.holders.spark.compaction_run import InputTopic, inputs_of
-from shardpost.holders.spark.history import decoder_id
+from shardpost.holders.spark.history import decoder_id, require_decodable
 from shardpost.holders.spark.input_update import rejected_of
 from shardpost.holders.spark.latest import highest_of_keys
 from shardpost.holders.spark.table_writer import TableWriter
@@ -69,6 +69,7 @@ class Build:
         """Yield all units of work, including finished ones."""
         own = self.rebuild.tables
         sources = inputs_of(self.installation)
+        require_decodable(self.tables.spark, sources)
         for source in sources:
             if source.tables.history.name in own:
                 yield from self.kafka.units(source) if self.kafka else self._decoding(source)
