@@ -126,8 +126,13 @@ def first_line(error: str | None, longest: int) -> str:
 def show_command(letter_id: str) -> None:
     """Print one letter: its headers, its value, its history, and its retries."""
     from shardpost.dead_letters.letter_details import describe
+    from shardpost.holders.readable_values import Readable, ReadableValues
 
-    details = describe(opened(), letter_id).as_json()
+    found = describe(installation := opened(), letter_id)
+    details = found.as_json()
+    value = ReadableValues(installation).read(found.record) if found.record else Readable(None)
+    if value.kind:
+        details |= {"form": value.kind, "read": value.json and value.json.decode()}
     print_document(details, lambda: _details_text(details))
 
 
@@ -150,7 +155,9 @@ def _details_text(details: dict[str, Any]) -> str:
 def _value_text(details: dict[str, Any]) -> str:
     if details["size"] is None:
         return "value: none"
-    return f"value ({details['size']} bytes): {details['value']}"
+    kind, shown_value = details.get("form"), details.get("read") or details["value"]
+    said = f"{details['size']} bytes, {kind}" if kind else f"{details['size']} bytes"
+    return f"value ({said}): {shown_value}"
 
 
 COUNTS = ("retried", "parked", "dropped", "waiting", "held", "taken_in")

@@ -20,6 +20,7 @@ from shardpost.dead_letters.model.letter_format import LetterState, attempt_of
 from shardpost.dead_letters.model.letter_history import STATES, ListFilters
 from shardpost.dead_letters.redrive_runs import last_run
 from shardpost.errors import ShardpostError, UsageError, shown
+from shardpost.holders.readable_values import Readable, ReadableValues
 from shardpost.instants import instant_of
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.records import utf8_text
@@ -28,7 +29,7 @@ from shardpost.page.command_form import TypedForm
 from shardpost.page.record_outcomes import key_link, outcomes_of, own_topics, record_link
 from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
-from shardpost.page.value_layout import ON_OWN_PAGE, laid_out, summary
+from shardpost.page.value_layout import ON_OWN_PAGE, laid_out_by_schema, summary
 from shardpost.topics.guards import inspect_stores
 from shardpost.wording import counted
 
@@ -196,6 +197,8 @@ def letter(visit: CurrentRequest, id: str) -> Response:  # noqa: A002 - as it st
     """Show one letter."""
     found = describe(visit.installation, id)
     value = found.record.value if found.record else None
+    values = ReadableValues(visit.installation)
+    readable = values.read(found.record) if found.record else Readable(None)
     life = [
         (
             step.at,
@@ -212,7 +215,7 @@ def letter(visit: CurrentRequest, id: str) -> Response:  # noqa: A002 - as it st
         found.as_json(),
         Listing(("at", "state", "attempt", "error", "due", "record"), life),
         found=found,
-        value=laid_out(value, ON_OWN_PAGE),
+        value=laid_out_by_schema(readable, ON_OWN_PAGE),
         key_link=key_link,
         record_link=record_link,
         retries=_retries(visit, found),

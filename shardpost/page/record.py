@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from shardpost.dead_letters.letter_details import text_or_base64
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError, UsageError
+from shardpost.holders.readable_values import Readable, ReadableValues
 from shardpost.holders.record_fates import kept_record
 from shardpost.instants import instant_of
 from shardpost.kafka.coordinates import Coordinates
@@ -27,7 +28,7 @@ from shardpost.page.record_outcomes import (
 )
 from shardpost.page.rendering import HEADERS, ROWS_OF_A_PAGE, Link
 from shardpost.page.request import CurrentRequest, Number, PageRequest, Required
-from shardpost.page.value_layout import ON_OWN_PAGE, Layout, laid_out, summary
+from shardpost.page.value_layout import ON_OWN_PAGE, Layout, laid_out_by_schema, summary
 from shardpost.values.topic_names import INPUTS
 
 
@@ -36,6 +37,7 @@ class ShownRecord:
     """A record, of whose value about `most` characters are shown."""
 
     record: Record
+    value: Readable
     most: int
     outcome: RecordOutcome | None = None
 
@@ -58,12 +60,12 @@ class ShownRecord:
     @property
     def summary(self) -> str:
         """Its value in one line."""
-        return summary(self.record.value)
+        return summary(self.value.shown)
 
     @cached_property
     def layout(self) -> Layout:
         """Its value, laid out."""
-        return laid_out(self.record.value, self.most)
+        return laid_out_by_schema(self.value, self.most)
 
     @property
     def became(self) -> str | None:
@@ -103,7 +105,8 @@ def record(visit: CurrentRequest, topic: Required, partition: Number, offset: Nu
     if found is not None:
         outcomes, problem = outcomes_of(visit, own, [found])
         notes += [problem] if problem else []
-        shown = ShownRecord(found, ON_OWN_PAGE, outcomes.get(place))
+        own_value = ReadableValues(visit.installation).read(found)
+        shown = ShownRecord(found, own_value, ON_OWN_PAGE, outcomes.get(place))
     return visit.answer(
         "records_record.html",
         {"record": shown and shown.as_json(), "notes": notes},

@@ -1,9 +1,8 @@
 """Kafka records: those of our own topics, as they are, and what became of each."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -12,6 +11,7 @@ from pydantic import BaseModel
 
 from shardpost.dead_letters.model.letter_format import keys_of
 from shardpost.errors import ShardpostError, UsageError
+from shardpost.holders.readable_values import ReadableValues
 from shardpost.kafka import record_pages
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
@@ -21,7 +21,6 @@ from shardpost.page import access
 from shardpost.page.record import ShownRecord
 from shardpost.page.record_outcomes import (
     OwnTopic,
-    RecordOutcome,
     outcomes_of,
     own_topic,
     own_topics,
@@ -101,17 +100,9 @@ class Shown:
     asked: Question
     page: RecordPage | None
     bounds: Mapping[int, Bounds]
-    notes: list[str] = field(default_factory=list)
-    outcomes: dict[Coordinates, RecordOutcome] = field(default_factory=dict)
+    notes: list[str]
+    records: Sequence[ShownRecord] = ()
     earlier: Places | None = None
-
-    @cached_property
-    def records(self) -> list[ShownRecord]:
-        """The records of the page."""
-        return [
-            ShownRecord(one, IN_LIST, self.outcomes.get(one.coordinates))
-            for one in (self.page.records if self.page else ())
-        ]
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON; values are as on the page, bounded."""
@@ -146,7 +137,12 @@ def _shown(visit: PageRequest, topic: OwnTopic, asked: Question) -> Shown:
         notes.append(problem)
     has_earlier = asked.key is None and any(places[n] > own.low for n, own in bounds.items())
     earlier = record_pages.before(bounds, places, ROWS_OF_A_PAGE) if has_earlier else None
-    return Shown(asked, page, bounds, notes, outcomes, earlier)
+    values = ReadableValues(installation)
+    shown = [
+        ShownRecord(one, values.read(one), IN_LIST, outcomes.get(one.coordinates))
+        for one in page.records
+    ]
+    return Shown(asked, page, bounds, notes, shown, earlier)
 
 
 def _partitions(topic: OwnTopic, asked: Question, count: int) -> range | list[int]:

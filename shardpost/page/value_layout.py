@@ -6,9 +6,10 @@ shown as they were written.
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardpost.errors import harmless, single_line
+from shardpost.holders.readable_values import Readable
 from shardpost.kafka.records import utf8_text
 
 # Characters of a value in a list, and on a record's own page. All of it can be downloaded.
@@ -45,6 +46,12 @@ def laid_out(raw: bytes | None, most: int) -> Layout:
         pretty = indented(text, most)
         return Layout("JSON", pretty[:most], size, len(pretty) > most)
     return Layout("text", text[:most], size, len(text) > most)
+
+
+def laid_out_by_schema(value: Readable, most: int) -> Layout:
+    """Lay out a value that may name a schema, likewise; its size is that of its own bytes."""
+    layout, own = laid_out(value.shown, most), value.value
+    return replace(layout, kind=value.kind or layout.kind, size=None if own is None else len(own))
 
 
 def is_json(text: str) -> bool:
