@@ -12,7 +12,7 @@ from tests.support.how_far import by_seed, is_every
 from tests.support.installation import Installation, installation
 
 LONG = ("test_airflow_faults", "test_bad_network", "test_clocks", "test_random_faults")
-SOME = 3  # tests that a run of every case takes, unless it is for the faults (`--faults`)
+SOME = 2  # tests that a run of every case takes, unless it is for the faults (`--faults`)
 SECONDS = 900  # of a test; the first one starts the parts that it asks for
 
 

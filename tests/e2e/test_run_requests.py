@@ -17,7 +17,7 @@ from shardpost.settings import Settings
 from tests.e2e.conftest import eventually, paused
 from tests.support import decisions
 from tests.support.command_line import CommandLine
-from tests.support.how_far import is_every, up_to
+from tests.support.how_far import up_to
 from tests.support.installed import installed
 
 KEYS, AT_ONCE = up_to(24, 8), 8
@@ -91,11 +91,6 @@ def test_a_request_starts_a_run_by_itself_and_its_end_frees_the_key(
         return str(api.get(path).raise_for_status().json()["state"])
 
     eventually(lambda: state(first) == "success", "the run does not end well")
-    if is_every():  # the same once more: a minute of two cores
-        later = ask()
-        assert later["fate"] == "won"
-        assert later["run_id"] != first["run_id"]
-        eventually(lambda: state(later) == "success", "the second run does not end well")
     stack("runs", "dispatch")
     assert stack.json("runs", "list") == []
 

@@ -279,7 +279,7 @@ def is_committed(settings: Settings, fold: Fold) -> bool:
 def test_killed_in_a_later_turn_the_next_run_ends_as_an_unbroken_one(
     fresh: Callable[[], Settings],
 ) -> None:
-    for step in drawn(STEPS, every=3):
+    for step in drawn(STEPS, every=2):
         settings, fold = fresh(), Fold()  # where another one seems to follow, a driver warms up
         fold.add(starter())
         come(settings, fold, 0)

@@ -117,7 +117,7 @@ def compared(settings: Settings) -> Difference:
 @pytest.mark.one_of("histories cut into any runs")
 @pytest.mark.timeout(1500)
 @example_settings(
-    max_examples=2,
+    max_examples=1,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     phases=[Phase.explicit, Phase.reuse, Phase.generate][: up_to(3, 1)],

@@ -142,7 +142,7 @@ def declare_markers(config: pytest.Config) -> None:
 # How many tests a quick run takes on an object store in place of a home, and how many one of every
 # case takes once more there: of the unit tests, and of the others, which are long.
 QUICK_ON_STORE = 2
-EVERY_SHORT_ON_STORE, EVERY_LONG_ON_STORE = 40, 3
+EVERY_SHORT_ON_STORE, EVERY_LONG_ON_STORE = 40, 2
 # The fixture that says where the tables are, and its values.
 TABLES_AT, HOME, STORE = "tables_at", "home", "store"
 

@@ -1,7 +1,7 @@
 """Spark's plans are interpreted in most tests, and made once: data of tests is small.
 
 To compile them, and to plan again at each stage, takes longer than to run them. With `--all` one
-test in four of those with a session, by the seed, has them compiled as a run of many records has;
+test in eight of those with a session, by the seed, has them compiled as a run of many records has;
 the jobs that tests kill, and the processes of commands, choose as users' do.
 """
 
@@ -25,7 +25,7 @@ COMPILED = {
     "spark.sql.codegen.factoryMode": "FALLBACK",
     "spark.sql.adaptive.enabled": "true",
 }
-ONE_IN = 4
+ONE_IN = 8
 
 
 def plan_conf() -> dict[str, str]:
