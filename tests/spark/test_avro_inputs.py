@@ -15,7 +15,7 @@ from shardpost.delta import snapshots
 from shardpost.embedded import daemons
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from tests.spark.test_mapped_inputs import MappedStream, agree_throughout, mapped
+from tests.spark.test_mapped_inputs import KILLS, MappedStream, agree_throughout, mapped
 from tests.support.command_line import CommandLine
 from tests.support.compacting import agree, held, run
 from tests.support.how_far import up_to
@@ -114,12 +114,15 @@ class AvroStream(MappedStream):
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
-@given(strategies.lists(strategies.lists(RECORDS, max_size=15), min_size=1, max_size=3))
-def test_any_history_in_avro_equals_the_fold_of_the_plain_one(
-    fresh: Callable[[], Settings], registry: Registry, history: list[list[Raw | Again | Growth]]
+@given(strategies.lists(strategies.lists(RECORDS, max_size=15), min_size=1, max_size=3), KILLS)
+def test_any_history_in_avro_with_kills_equals_the_fold_of_the_plain_one(
+    fresh: Callable[[], Settings],
+    registry: Registry,
+    history: list[list[Raw | Again | Growth]],
+    kills: list[str],
 ) -> None:
     settings = mapped(fresh(), FILE.format(format="avro", url=registry.url))
-    agree_throughout(AvroStream(settings, registry=registry), history)
+    agree_throughout(AvroStream(settings, registry=registry), history, kills)
 
 
 def test_evolution_needs_no_rebuild(fresh: Callable[[], Settings], registry: Registry) -> None:

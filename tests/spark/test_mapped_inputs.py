@@ -15,9 +15,11 @@ from pyspark.sql import Row, SparkSession
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import ShardpostError, UsageError
+from shardpost.holders import compaction, folding
 from shardpost.holders.model.input_mapping import InputMapping
 from shardpost.holders.model.view_tables import CLIENTS, POSITION_EVENTS
 from shardpost.holders.model.view_tables import INPUTS as TABLES
+from shardpost.holders.spark import fold, input_update
 from shardpost.holders.spark.compaction_run import InputTopic
 from shardpost.holders.spark.held_positions import contact_languages, contact_of
 from shardpost.holders.spark.history import decode
@@ -25,6 +27,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.rebuilds import registry
 from shardpost.settings import Settings
 from shardpost.values.topic_names import TopicName
+from tests.support.at_step import maybe_killing
 from tests.support.compacting import agree, held, run
 from tests.support.decoding import Records, raw_rows
 from tests.support.how_far import up_to
@@ -386,11 +389,26 @@ class MappedStream(Stream):
                 self.fold.add([one])
 
 
-def agree_throughout(stream: MappedStream, history: list[list[Raw | Again | Growth]]) -> None:
-    """Compact a history in runs, then rebuild; after each the tables are those of the fold."""
+# What a run of records of positions comes to, up to its end.
+STEPS = [
+    *("read", "positions history", "positions table", "share_holders", "commit"),
+    *("positions fold", "share_holders fold", "offsets", "publish", "letters"),
+]
+KILLS = strategies.lists(strategies.sampled_from(STEPS), min_size=3, max_size=3)
+
+
+def agree_throughout(
+    stream: MappedStream, history: list[list[Raw | Again | Growth]], kills: list[str]
+) -> None:
+    """Compact a history in runs, then rebuild; after each the tables are those of the fold.
+
+    Each run is the second one: the first is killed at a step.
+    """
     settings = stream.settings
-    for records in history:
+    for records, step in zip(history, kills, strict=False):
         stream.send(records)
+        with maybe_killing(step, compaction, folding, input_update, fold):
+            run(settings)
         run(settings)
         agree(settings, stream.fold)
     if history[0]:
@@ -428,13 +446,17 @@ MODES = {"bare": "format: json", "connect": "envelope: connect", "debezium": "en
 )
 @given(
     strategies.lists(strategies.lists(RECORDS, max_size=15), min_size=1, max_size=3),
+    KILLS,
     strategies.sampled_from([*MODES]),
 )
-def test_any_mapped_history_equals_the_fold_of_the_plain_one(
-    fresh: Callable[[], Settings], history: list[list[Raw | Again | Growth]], mode: str
+def test_any_mapped_history_with_kills_equals_the_fold_of_the_plain_one(
+    fresh: Callable[[], Settings],
+    history: list[list[Raw | Again | Growth]],
+    kills: list[str],
+    mode: str,
 ) -> None:
     settings = mapped(fresh(), FILE.format(mode=MODES[mode]))
-    agree_throughout(MappedStream(settings, mode=mode), history)
+    agree_throughout(MappedStream(settings, mode=mode), history, kills)
 
 
 def book(client: str, own: str, **more: Any) -> bytes:

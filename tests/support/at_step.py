@@ -1,5 +1,6 @@
 """What happens at a named step of a job that runs in this process: it dies, or another runs."""
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,6 +42,14 @@ def killing(hook: Callable[[str, Does], None], step: str) -> Iterator[None]:
     """Have what is done here, by a hook of `at_step`, be killed at a step."""
     hook(step, killed)
     with pytest.raises(Killed):
+        yield
+
+
+@contextmanager
+def maybe_killing(wanted: str, *modules: ModuleType) -> Iterator[None]:
+    """Have what is done here be killed at a step of these modules, if it comes to it."""
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
+        at_step(patch, *modules)(wanted, killed)
         yield
 
 
