@@ -56,8 +56,8 @@ def shown(story: picture_story.Played) -> Iterator[Shown]:
     """Yield what there is a picture of: all parts of the page, and some that links lead to."""
     from shardpost.page.rendering import SECTIONS  # with Airflow, which has a home by now
 
-    for section in SECTIONS:
-        yield Shown(section.path or "overview", section.title, section.path)
+    for path, title in SECTIONS.items():
+        yield Shown(path or "overview", title, path)
     week, client = story.week, story.client
     yield Shown("client", "A client", "holders/client?" + urlencode({"client": client}))
     yield Shown("week", "A week", "emails", f"emails/week?week={week}")

@@ -50,25 +50,18 @@ _CODE = re.compile("`([^`]+)`")
 _FORMULA = re.compile(r"(?:^|(?<=[;\t\r\n]))(?=[=+\-@\t\r])")
 
 
-@dataclass(frozen=True)
-class Section:
-    """One entry of the navigation: its path below the page's own, and what it is called."""
-
-    path: str
-    title: str
-
-
-SECTIONS = (
-    Section("", "Overview"),
-    Section("holders", "Holders"),
-    Section("emails", "Weekly e-mails"),
-    Section("letters", "Dead letters"),
-    Section("records", "Kafka records"),
-    Section("runs", "Run requests"),
-    Section("alerts", "Alerts"),
-    Section("topics", "Topics"),
-    Section("tables", "Tables"),
-)
+# The navigation: {path below the page's own: title}.
+SECTIONS = {
+    "": "Overview",
+    "holders": "Holders",
+    "emails": "Weekly e-mails",
+    "letters": "Dead letters",
+    "records": "Kafka records",
+    "runs": "Run requests",
+    "alerts": "Alerts",
+    "topics": "Topics",
+    "tables": "Tables",
+}
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from shardpost.installation import Declared, Installation
 from shardpost.instants import parse_instant
 from shardpost.orchestration.connections import task_installation
 from shardpost.page import access
-from shardpost.page.rendering import HEADERS, SECTIONS, Listing, Section, environment, runbook_html
+from shardpost.page.rendering import HEADERS, SECTIONS, Listing, environment, runbook_html
 from shardpost.run_requests.model.requests import airflow_id
 from shardpost.weekly_email.kept_statuses import KeptStatuses
 from shardpost.wording import json_text
@@ -96,10 +96,10 @@ class PageContext:
         return self.request.url.path.removeprefix(self.root).strip("/")
 
     @property
-    def section(self) -> Section:
-        """The entry of the navigation that this page belongs to."""
+    def section(self) -> str:
+        """The path of the entry of the navigation that this page belongs to."""
         first = self.path.partition("/")[0]
-        return next((one for one in SECTIONS if one.path == first), SECTIONS[0])
+        return first if first in SECTIONS else ""
 
     def url(self, path: str, /, **query: object) -> str:
         """Return the address of a page of ours; parameters that are None or empty are left out."""

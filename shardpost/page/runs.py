@@ -60,14 +60,12 @@ def _row(row: RunRow, visit: PageRequest) -> tuple[Any, ...]:
 
 
 def _decisions(decided: list[Decided]) -> Listing:
-    rows = [_decided_row(one) for one in reversed(decided)][:ROWS_OF_A_PAGE]
+    newest = [(one.row(), one.decision) for one in decided[-ROWS_OF_A_PAGE:]]
+    rows = [
+        (row.key, str(of.kind), of.when, of.who, row.dag, row.requested_by, of.why)
+        for row, of in reversed(newest)
+    ]
     return Listing(DECIDED, rows, NO_DECISION)
-
-
-def _decided_row(one: Decided) -> tuple[Any, ...]:
-    row, decision = one.row(), one.decision
-    said = (str(decision.kind), decision.when, decision.who)
-    return (row.key, *said, row.dag, row.requested_by, decision.why)
 
 
 @router.get("/key")

@@ -81,18 +81,15 @@ def static(version: str, name: str) -> Response:
 def refusal(request: Request, status: int, why: str) -> Response:
     """Return a page that says why a request was refused, and repeats what was sent."""
     place = PageContext(request)
-    ways = dict.fromkeys((place.section, SECTIONS[0]))
-    text = (
-        environment()
-        .get_template("refusal.html")
-        .render(
-            visit=place,
-            sections=SECTIONS,
-            status=status,
-            why=why,
-            ways=[Link(one.title, place.url(one.path)) for one in ways],
-            sent=getattr(request.state, "sent", ()),
-        )
+    ways = dict.fromkeys((place.section, ""))
+    template = environment().get_template("refusal.html")
+    text = template.render(
+        visit=place,
+        sections=SECTIONS,
+        status=status,
+        why=why,
+        ways=[Link(SECTIONS[way], place.url(way)) for way in ways],
+        sent=getattr(request.state, "sent", ()),
     )
     return HTMLResponse(text, status, HEADERS)
 

@@ -17,7 +17,7 @@ ACTION = "alerts/silence"
 FIELDS = {"key": "a", "duration": "2h", "why": "because"}
 
 
-@pytest.mark.parametrize("path", [one.path for one in SECTIONS[1:2]])
+@pytest.mark.parametrize("path", [*SECTIONS][1:2])
 def test_without_a_table_a_page_says_what_to_do(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
