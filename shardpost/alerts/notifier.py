@@ -168,9 +168,7 @@ def report(installation: Installation, condition: Condition, now: datetime, line
     except Exception as error:
         log.warning("the firing alerts cannot be stored, so all channels get a message: %s", error)
         message = message_of([alert], installation.settings.runbook)
-        to = channels(installation)
-        deliveries = send_all(dict.fromkeys(to, message))
-        for delivery in deliveries:
+        for delivery in send_all(dict.fromkeys(channels(installation), message)):
             log.info("alert channel %s", delivery)
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from shardpost.commands.console import AS_JSON, BY, DURATION, KEY, NEEDED_WHY, print_document
-from shardpost.errors import COULD_NOT, DONE, one_line
+from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, one_line
 from shardpost.installation import opened
-from shardpost.watch.model.doctor_finding import DoctorFinding, exit_code
+from shardpost.watch.model.doctor_finding import DoctorFinding
 from shardpost.wording import duration_text
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def doctor_command() -> int:
     width = max((len(one.check) for one in found), default=0)
     lines = [line for one in found for line in _finding_lines(one, width)]
     print_document(found, lambda: "\n".join(lines))
-    return exit_code(found)
+    return NEEDS_ATTENTION if any(one.needs_attention for one in found) else DONE
 
 
 def _finding_lines(one: DoctorFinding, width: int) -> list[str]:
@@ -64,9 +64,7 @@ def test_command() -> int:
 
     text = f"This is a test, sent at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC. Nothing is wrong."
     message = Message("Shardpost: test alert", text, is_good=True)
-    installation = opened()
-    to = channels(installation)
-    deliveries = send_all(dict.fromkeys(to, message))
+    deliveries = send_all(dict.fromkeys(channels(opened()), message))
     print_document(
         [vars(one) for one in deliveries], lambda: "\n".join(map(str, deliveries)) or NO_CHANNEL
     )

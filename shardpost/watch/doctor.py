@@ -1,13 +1,12 @@
 """The checks of `shardpost doctor`: bounded, in parallel; none can stop another."""
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
-from threading import Thread
 
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
+from shardpost.waiting import answers
 from shardpost.watch import audit, machine_checks, stack_checks, table_checks
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
 
@@ -63,38 +62,29 @@ def bounded(
     checks: Mapping[str, Callable[[], Iterable[DoctorFinding]]], seconds: float = CHECK_SECONDS
 ) -> list[DoctorFinding]:
     """Run checks in parallel; return their findings in order, within `seconds`."""
-    deadline = time.monotonic() + seconds
-    running = [_started(name, check) for name, check in checks.items()]
-    found: list[DoctorFinding] = []
-    for name, (thread, of_check) in zip(checks, running, strict=True):
-        thread.join(max(0.0, deadline - time.monotonic()))
-        found += list(of_check)
-        if thread.is_alive():
+    found: dict[str, list[DoctorFinding]] = {name: [] for name in checks}
+    running = [partial(_run, name, check, found[name]) for name, check in checks.items()]
+    ended = {number for number, _ in answers(running, seconds)}
+    for number, name in enumerate(checks):
+        if number not in ended:
             said = f"the check did not finish within {seconds:g} s"
             cure = "run `shardpost doctor` again when it is idle"
-            found.append(warning(name, said, "an answer", cure))
-    return found
+            found[name].append(warning(name, said, "an answer", cure))
+    return [one for of_check in found.values() for one in of_check]
 
 
-def _started(
-    name: str, check: Callable[[], Iterable[DoctorFinding]]
-) -> tuple[Thread, list[DoctorFinding]]:
-    """Start a check in a thread, which ends with the process at the latest."""
-    found: list[DoctorFinding] = []
-
-    def run() -> None:
-        try:
-            for finding in check():
-                found.append(finding)  # noqa: PERF402 - what there is counts if it hangs
-        except ShardpostError as problem:
-            found.append(refused(name, problem))
-        except OSError as problem:
-            cure = "run it as the user who runs Shardpost, and check the disk"
-            found.append(error(name, str(problem), "readable files", cure))
-        except Exception as problem:
-            said = f"the check failed: {type(problem).__name__}: {problem}"
-            found.append(warning(name, said, "the check to finish", "report it as a bug"))
-
-    thread = Thread(target=run, daemon=True)
-    thread.start()
-    return thread, found
+def _run(
+    name: str, check: Callable[[], Iterable[DoctorFinding]], found: list[DoctorFinding]
+) -> None:
+    """Add the findings of a check one by one: what there is counts if it hangs."""
+    try:
+        for finding in check():
+            found.append(finding)  # noqa: PERF402 - one by one
+    except ShardpostError as problem:
+        found.append(refused(name, problem))
+    except OSError as problem:
+        cure = "run it as the user who runs Shardpost, and check the disk"
+        found.append(error(name, str(problem), "readable files", cure))
+    except Exception as problem:
+        said = f"the check failed: {type(problem).__name__}: {problem}"
+        found.append(warning(name, said, "the check to finish", "report it as a bug"))

@@ -37,7 +37,6 @@ from shardpost.watch.machine_checks import (
 from shardpost.watch.model.doctor_finding import (
     DoctorFinding,
     error,
-    exit_code,
     ok,
     refused,
     unknown,
@@ -57,11 +56,11 @@ def wrong_settings() -> Installation:
     raise UsageError("unknown setting SHARDPOST_HOEM: did you mean SHARDPOST_HOME?")
 
 
-def test_ok_and_unknown_end_with_0_and_what_needs_attention_with_3() -> None:
-    fine = [ok("a", "is there"), unknown("b", "cannot be known")]
-    assert exit_code(fine) == 0
-    assert exit_code([*fine, warning("c", "1", "2", "do it")]) == 3
-    assert exit_code([*fine, error("c", "1", "2", "do it")]) == 3
+def test_ok_and_unknown_need_no_attention_and_warnings_and_errors_do() -> None:
+    fine = (ok("a", "is there"), unknown("b", "cannot be known"))
+    wrong = (warning("c", "1", "2", "do it"), error("c", "1", "2", "do it"))
+    needs = [one.needs_attention for one in (*fine, *wrong)]
+    assert needs == [False, False, True, True]
 
 
 def test_the_cure_of_a_refusal_is_the_first_command_that_it_names() -> None:

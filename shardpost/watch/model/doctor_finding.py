@@ -4,14 +4,10 @@ Unlike a `Finding` of the audit or a `Condition` of the watch, it also says what
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from shardpost.errors import DONE, NEEDS_ATTENTION
-
 State = Literal["ok", "warning", "error", "unknown"]
-_NEEDS_ATTENTION = frozenset({"warning", "error"})
 _COMMAND = re.compile(r"`((?:shardpost|make|apt-get|kafka-configs\.sh) [^`]*)`")
 
 
@@ -27,6 +23,11 @@ class DoctorFinding:
     found: str
     expected: str | None = None
     cure: str | None = None
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether it is wrong, or will be."""
+        return self.state in ("warning", "error")
 
 
 def ok(check: str, found: str) -> DoctorFinding:
@@ -56,9 +57,3 @@ def refused(check: str, problem: Exception, cure: str | None = None) -> DoctorFi
 def unknown(check: str, found: str) -> DoctorFinding:
     """Return why something could not be checked."""
     return DoctorFinding(check, "unknown", found)
-
-
-def exit_code(findings: Iterable[DoctorFinding]) -> int:
-    """Return 3 if anything needs attention, else 0."""
-    needs = any(one.state in _NEEDS_ATTENTION for one in findings)
-    return NEEDS_ATTENTION if needs else DONE
