@@ -170,12 +170,6 @@ class RowTable:
         """Return the highest number; 0 of an empty table."""
         return max((self._highest(file) for file in self.files), default=0)
 
-    def with_number(self, number: int) -> list[tuple[RowFile, pa.Table]]:
-        """Return the files that have rows of a number, and all their rows."""
-        files = (file for file in self.files if file.lowest <= number <= file.highest)
-        read = ((file, self.read(file)) for file in files)
-        return [(file, rows) for file, rows in read if number in rows[self._key].to_pylist()]
-
     def read(self, file: RowFile) -> pa.Table:
         """Return the rows of a file."""
         return parquet_files.read(self._tables, self._table, file.path)
@@ -190,8 +184,11 @@ class RowTable:
 
     def update(self, number: int, row: pa.Table) -> None:
         """Put a row in the place of that of its number, if that is there."""
-        for file, stored in self.with_number(number):
-            self.replace([file], [row, self.split(stored, [number])[1]])
+        for file in self.files:
+            if file.lowest <= number <= file.highest:
+                numbered, others = self.split(self.read(file), [number])
+                if len(numbered):
+                    self.replace([file], [row, others])
 
     def note(self, transactions: Mapping[str, int]) -> None:
         """Store the versions of Delta's application transactions."""

@@ -23,6 +23,7 @@ from dotenv import dotenv_values
 
 from shardpost.checkout import DAGS, PLUGINS
 from shardpost.embedded.daemons import (
+    LOOPBACK,
     Daemon,
     log_end,
     port_accepts,
@@ -34,7 +35,6 @@ from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.week import IsoWeek
 
-HOST = "127.0.0.1"
 USER = "admin"
 BIN = Path(sys.executable).parent
 METRICS = "AIRFLOW__METRICS__"
@@ -44,7 +44,7 @@ FIRST_WEEK = "SHARDPOST_WEEKLY_FIRST"
 
 def address(settings: Settings) -> str:
     """Return the URL of UI and API."""
-    return f"http://{HOST}:{settings.airflow_port}"
+    return f"http://{LOOPBACK}:{settings.airflow_port}"
 
 
 def process_environment(settings: Settings) -> dict[str, str]:
@@ -86,7 +86,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:ADMIN",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "passwords.json"),
-        "AIRFLOW__API__HOST": HOST,
+        "AIRFLOW__API__HOST": LOOPBACK,
         "AIRFLOW__API__PORT": str(settings.airflow_port),
         "AIRFLOW__API__BASE_URL": address(settings),  # tasks call the API there
         "PATH": f"{BIN}:{os.environ.get('PATH', os.defpath)}",  # finds spark-submit

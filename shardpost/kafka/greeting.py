@@ -150,11 +150,10 @@ def _said(config: Mapping[str, str], reason: str, seconds: float) -> str:
     """Return the reason; of a certificate, what OpenSSL has against it, which librdkafka omits."""
     if _NO_CERTIFICATE.search(reason) and not config.keys() & _OWN_CERTIFICATE:
         return "it requires a client certificate: SHARDPOST_KAFKA__SSL_CERTIFICATE_LOCATION"
-    if _CERTIFICATE not in reason:
-        return reason
-    try:
-        broker_level(config, seconds)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "verify_message", None)
-        return f"{_CERTIFICATE}: {why}" if why else reason
+    if _CERTIFICATE in reason:
+        try:
+            broker_level(config, seconds)
+        except (OSError, ValueError) as error:
+            if why := getattr(error, "verify_message", None):
+                return f"{_CERTIFICATE}: {why}"
     return reason

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardpost.checkout import home_folder
-from shardpost.delta.object_store import Objects
 from shardpost.delta.storage import Tables
 
 FOLDER = "_home"
@@ -50,7 +49,7 @@ class SharedFile:
     def read(self) -> str | None:
         """Return its text; None if there is no such file."""
         if self._files.tables.is_on_store:
-            stored = self._objects.get(self._stored_name)
+            stored = self._files.tables.objects().get(self._stored_name)
             return None if stored is None else stored.decode()
         with suppress(FileNotFoundError):
             return self._path.read_text()
@@ -59,7 +58,7 @@ class SharedFile:
     def write(self, text: str) -> None:
         """Replace its text atomically: readers see the old or the new text."""
         if self._files.tables.is_on_store:
-            return self._objects.put(self._stored_name, text.encode())
+            return self._files.tables.objects().put(self._stored_name, text.encode())
         self._files.folder(*Path(self._name).parts[:-1])
         temporary = self._path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
         temporary.write_text(text)
@@ -75,12 +74,8 @@ class SharedFile:
     def remove(self) -> None:
         """Remove it; nothing if there is none."""
         if self._files.tables.is_on_store:
-            return self._objects.delete([self._stored_name])
+            return self._files.tables.objects().delete([self._stored_name])
         return self._path.unlink(missing_ok=True)
-
-    @property
-    def _objects(self) -> Objects:
-        return self._files.tables.objects()
 
     @property
     def _stored_name(self) -> str:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 _ENTRY = re.compile(r"\s*([A-Za-z0-9._-]+)\s*:\s*(.*?)\s*")
@@ -85,14 +86,11 @@ def find_cycle(origins: Mapping[str, RetrySettings]) -> list[str]:
 
     Retries that go back to their own origin are no cycle: there, a consumer recognises them.
     """
-    leads_to = {origin: one.topic for origin, one in origins.items() if one.topic}
-    for origin, topic in leads_to.items():
-        path, at = [origin], topic
-        while at in leads_to and at not in path:
-            path.append(at)
-            at = leads_to[at]
-        if at == origin and len(path) > 1:
-            return [*path, origin]
+    leads_to = {name: {one.topic} for name, one in origins.items() if one.topic not in (None, name)}
+    try:
+        TopologicalSorter(leads_to).prepare()
+    except CycleError as error:
+        return [*reversed(error.args[1])]
     return []
 
 
