@@ -14,9 +14,9 @@ latest ten minutes after that run is due.
 **Refused until a person acts** (`docs/compaction.md`, "Refused runs"). The task fails, and neither
 it nor a later run changes anything, if
 
-- open positions or holders fall by more than `SHARDPOST_MAX_DROP`, or `SHARDPOST_COUNTRY` or
-  `SHARDPOST_INPUTS` differs from the last snapshot's: a run with **accept drop**, **country
-  changed** or **inputs changed** continues;
+- open positions or holders fall by more than `SHARDPOST_MAX_DROP`, or `SHARDPOST_COUNTRY`,
+  `SHARDPOST_HOLDS` or `SHARDPOST_INPUTS` differs from the last snapshot's: a run with **accept
+  drop**, **country changed** or **inputs changed** continues;
 - tombstones may have been lost, or good records behind undecodable ones (without a retry); an input
   was recreated, or its records were deleted unread (after retries): after
   `shardpost compact --reconcile`, clear the failed task.

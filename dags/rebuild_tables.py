@@ -1,6 +1,7 @@
 """Compute the tables anew beside those in use, compare, and swap them if a person agrees.
 
-By hand only: for another country, after a change of decoding, or to see that code and tables agree.
+By hand only: for another rule of who holds, after a change of decoding, or to see that code and
+tables agree.
 Compactions, e-mails and readers keep using the current tables meanwhile.
 
 The run builds, compares, and asks: `approval` waits for a person under **Required Actions**, in no
@@ -58,7 +59,7 @@ PARAMS = {
             "drop": "drop: drop the tables that are not in use",
         },
     ),
-    **params_of(start_command, ("country", "source", "tables"), tables=TABLES),
+    **params_of(start_command, ("country", "holds", "source", "tables"), tables=TABLES),
     "max_changed": text_param(
         "Swap automatically up to",
         "The share of positions, holders, contacts and exchanges that may differ for a swap"
@@ -91,6 +92,7 @@ def build_request(context: Context) -> RebuildRequest:
         source=Source(params["source"] or Source.HISTORY),
         country=params["country"].strip() if params["country"] else None,
         tables=tables_of(params["tables"] or None),
+        holds=params["holds"] or None,
     )
 
 

@@ -13,14 +13,14 @@ from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.spark.compaction import compact
 from shardpost.holders.spark.follower import Follower
 from shardpost.installation import Installation
-from shardpost.rebuilds.run import top_up_waiting, with_country_held
+from shardpost.rebuilds.run import top_up_waiting, with_rule_held
 from shardpost.spark import driver
 from shardpost.spark.job import JobResult
 
 
 def turn(installation: Installation, asked: CompactionRequest) -> JobResult:
     """Compact once; then top up the tables of a rebuild that waits to be swapped."""
-    result = compact(installation, asked, now_in_force=with_country_held)
+    result = compact(installation, asked, now_in_force=with_rule_held)
     top_up_waiting(installation)
     return result
 

@@ -145,8 +145,8 @@ WHY, NEEDED_WHY = _why(is_needed=False), _why(is_needed=True)
 COUNTRY_CHANGED = click.option(
     "--country-changed",
     is_flag=True,
-    help="Continue although SHARDPOST_COUNTRY differs from the last snapshot's, or no exchange"
-    " has it.",
+    help="Continue although SHARDPOST_COUNTRY or SHARDPOST_HOLDS differs from the last snapshot's,"
+    " or no exchange meets it.",
 )
 ACCEPT_DROP = click.option(
     "--accept-drop",

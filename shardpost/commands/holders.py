@@ -83,7 +83,7 @@ def _transition_row(one: Transition) -> tuple[object, ...]:
 
 
 COUNTED = ("positions", "holders", "rejected")
-SNAPSHOTS_HEADING = ("snapshot", "country", "committed at", "looked at", "end offsets", *COUNTED)
+SNAPSHOTS_HEADING = ("snapshot", "who holds", "committed at", "looked at", "end offsets", *COUNTED)
 
 
 @click.command()
@@ -115,7 +115,7 @@ def _snapshot_row(snapshot: Snapshot) -> tuple[object, ...]:
     read = sum(sum(ends.values()) for ends in snapshot.end_offsets.values())
     counts, times = snapshot.counts, (_minute(snapshot.committed_at), _minute(snapshot.looked_at))
     numbers = (read, counts.positions, counts.holders, counts.rejected)
-    return (snapshot.number, one_line(snapshot.country), *times, *numbers)
+    return (snapshot.number, one_line(snapshot.rule.name), *times, *numbers)
 
 
 def _minute(at: datetime) -> str:

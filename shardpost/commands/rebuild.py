@@ -8,6 +8,7 @@ import click
 from shardpost.commands.console import AS_JSON, BY, WHY, YES, confirm, print_document
 from shardpost.errors import DONE, NEEDS_ATTENTION
 from shardpost.installation import opened
+from shardpost.rebuilds.model.difference import rule_text
 from shardpost.wording import counted, parse_share
 
 
@@ -32,7 +33,7 @@ def carry_out_request(action: str, by: str, **more: Any) -> int:
 
 def rebuild_text(found: dict[str, Any]) -> str:
     """Return what is known of a rebuild as one line."""
-    line = f"rebuild {found['rebuild']} is {found['state']}: country {found['country']}, from"
+    line = f"rebuild {found['rebuild']} is {found['state']}: {rule_text(found)}, from"
     line += f" {found['source']}, {', '.join(found['tables'].values())}"
     if found["state"] == "building":
         progress = found["progress"]
@@ -66,7 +67,13 @@ def rebuild_command() -> None:
 @click.option(
     "--country",
     metavar="CODE",
-    help="Country whose exchanges count, such as US; default: the current country.",
+    help="Country whose exchanges count, such as US; default: what the settings have.",
+)
+@click.option(
+    "--holds",
+    metavar="CONDITION",
+    help="Instead of a country, a condition as SHARDPOST_HOLDS has it, such as \"country = 'US' AND"
+    ' amount > 0".',
 )
 @click.option(
     "--from",
@@ -84,20 +91,22 @@ def rebuild_command() -> None:
 )
 @BY
 @AS_JSON
-def start_command(country: str | None, source: str, tables: str | None, by: str) -> int:
+def start_command(
+    country: str | None, holds: str | None, source: str, tables: str | None, by: str
+) -> int:
     """Rebuild the tables while the old ones stay in use, or continue a killed run.
 
     They are computed at the newest snapshot, and topped up after each compaction until they are
     swapped or dropped. Readers do not see them until then.
 
-    `--tables share_holders` is enough for another country, `--tables positions` if the choice of a
-    key's latest record changed; if decoding changed, rebuild all tables.
+    `--tables share_holders` is enough for another country or condition, `--tables positions` if the
+    choice of a key's latest record changed; if decoding changed, rebuild all tables.
     """
     from shardpost.rebuilds.model.rebuild import Source
     from shardpost.rebuilds.rebuild_job import tables_of
 
-    more = {"source": Source(source), "country": country, "tables": tables_of(tables)}
-    return carry_out_request("start", by, **more)
+    more = {"source": Source(source), "tables": tables_of(tables)}
+    return carry_out_request("start", by, country=country, holds=holds, **more)
 
 
 @rebuild_command.command("diff")

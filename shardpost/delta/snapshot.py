@@ -17,6 +17,7 @@ from shardpost.delta.table import (
 )
 from shardpost.errors import ShardpostError, shown
 from shardpost.kafka.coordinates import Offsets
+from shardpost.values.holding_rule import Rule
 from shardpost.wording import counted
 
 # The `looked_at` of a snapshot whose inputs were never read to their ends, as far as is known.
@@ -164,7 +165,7 @@ class Snapshot:
     end_offsets: Json[Offsets]
     tables: Json[Mapping[str, int]]
     counts: Counts
-    country: str
+    rule: Rule
     shards: Int32
     code_version: str
     run: str
@@ -200,16 +201,16 @@ class Snapshot:
             return replace(there, layer=own)
         return there
 
-    def country_now(self, setting: str) -> str:
-        """Return the country whose stock counts from now on, given SHARDPOST_COUNTRY.
+    def rule_now(self, setting: Rule) -> Rule:
+        """Return by which rule positions count from now on, given that of the settings.
 
-        That of this snapshot, unless the setting was changed since that was chosen.
+        That of this snapshot, unless the settings were changed since that was chosen.
         """
-        return self.country if setting == (self.set_country or self.country) else setting
+        return self.rule if setting.name == (self.set_country or self.rule.name) else setting
 
     def is_in_force(self, newest: "Snapshot") -> bool:
-        """Tell whether no tables were swapped, and the country is the same, since this snapshot."""
-        return (self.rebuilt_in, self.country) == (newest.rebuilt_in, newest.country)
+        """Tell whether no tables were swapped since, and the same rule of who holds is in force."""
+        return (self.rebuilt_in, self.rule) == (newest.rebuilt_in, newest.rule)
 
     def require_history(self, at: datetime) -> None:
         """Refuse a time for which the histories are no longer complete."""
@@ -265,7 +266,7 @@ class Snapshot:
             "snapshot": self.number,
             "committed_at": self.committed_at.isoformat(),
             "looked_at": self.looked_at.isoformat(),
-            "country": self.country,
+            **vars(self.rule),
             "end_offsets": {
                 topic: {str(partition): end for partition, end in partitions.items()}
                 for topic, partitions in self.end_offsets.items()

@@ -31,7 +31,8 @@ SNAPSHOTS = Table(
         "held": "their positions",
         "unknown_positions": "open positions on exchanges without a country",
         "unknown_exchanges": "JSON `{exchange: open positions}`, the 1,000 largest",
-        "country": "whose stock counts",
+        "country": "whose stock counts, unless `holds` says it",
+        "holds": "the condition of `SHARDPOST_HOLDS`; null: the default",
         "shards": "partitions of `share-holders`; never changes",
         "topic_ids": "JSON `{topic: Kafka's id}`",
         "generations": "JSON `{input: times recreated}`",
@@ -44,7 +45,7 @@ SNAPSHOTS = Table(
         "history_from": "since when histories are complete; null: always",
         "folders": "JSON `{table: folder}` of rebuilt tables",
         "rebuilt_in": "snapshot of the last swap: rows of earlier ones may differ",
-        "set_country": "`SHARDPOST_COUNTRY` at a swap, if not `country`",
+        "set_country": "`SHARDPOST_HOLDS` or `SHARDPOST_COUNTRY` at a swap, if another",
         "decoder": "id of the only decoder of the histories, else null",
         "cleaning": 'JSON `{topic: {"policy", "lag_ms", "retention_ms", "segment_ms"}}` at'
         " `looked_at`, for the next run to compare",
@@ -131,7 +132,7 @@ def require_in_force(tables: Tables, snapshot: Snapshot) -> None:
     if not replace(snapshot, erased_in=now.erased_in).has_contacts:
         raise ShardpostError(f"a client was erased {begun}: run again")
     if not snapshot.is_in_force(now):
-        raise ShardpostError(f"tables were swapped, or the country changed, {begun}: run again")
+        raise ShardpostError(f"tables were swapped, or who holds was changed, {begun}: run again")
 
 
 def current(tables: Tables) -> Snapshot:

@@ -1,6 +1,6 @@
 """One compaction: what it asks before it, and what it does after a snapshot was made. No Spark.
 
-Before it: whether this installation may begin, what is unread, whether its country is the one in
+Before it: whether this installation may begin, what is unread, whether its rule of who holds is in
 force. Then a snapshot is built, checked and committed; or, with nothing new, the last one is kept.
 After it: publish the changes, send letters, count, fold. What is left of these a later run does.
 """
@@ -28,6 +28,7 @@ from shardpost.kafka.topic_metadata import require_same_topics
 from shardpost.logs import step
 from shardpost.spark.job import JobResult
 from shardpost.topics import guards
+from shardpost.values.holding_rule import Rule
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +38,8 @@ RECREATED = (
 )
 
 
-# Makes a snapshot of a country, not committed yet, and says what it counted.
-Build = Callable[[TopicState, Unread, str], tuple[Snapshot, RunCounts]]
+# Makes a snapshot by a rule, not committed yet, and says what it counted.
+Build = Callable[[TopicState, Unread, Rule], tuple[Snapshot, RunCounts]]
 
 
 def compact(
@@ -50,20 +51,20 @@ def compact(
     `publish_results` says. An error says how far the run came: nothing was changed, or the snapshot
     is committed and what is left to do.
     """
-    tables, setting = installation.tables, installation.settings.country
+    tables, setting = installation.tables, installation.settings.rule
     with explain_outage(installation.kafka):
         inputs = Inputs(installation)
         state, unread = inputs.state(reconcile=asked.reconcile)
         if build and state.last and not asked.country_changed:
-            plausibility.require_country(tables, state.last, setting)
+            plausibility.require_rule(tables, state.last, setting)
         if state.last and not asked.inputs_changed:
             plausibility.require_inputs(installation, state.last)
-        country, done = state.country(setting, changed=asked.country_changed), None
+        rule, done = state.rule(setting, changed=asked.country_changed), None
         is_mapped_anew = state.last and state.last.inputs != mapped_now(installation)
         is_new = unread.ranges or unread.reconciliation or is_mapped_anew
         if build is None and state.last and folding.needs_spark(tables, state.last):
             return None
-        if state.last and state.last.country == country and not is_new:
+        if state.last and state.last.rule == rule and not is_new:
             report_state(state, unread)
             latest = state.noted(state.last, unread, setting)
         elif build is None:
@@ -71,7 +72,7 @@ def compact(
         else:
             report_state(state, unread)
             step("read")
-            latest, done = build(state, unread, country)
+            latest, done = build(state, unread, rule)
             plausibility.require_plausible(installation, state.last, latest, asked)
             # Asked again just before the commit: what was read is of the topics that are noted.
             require_same_topics(installation.kafka, state.ids, advice=RECREATED)

@@ -194,7 +194,7 @@ def terms_of(
         return {}
     if at is not None:
         snapshot.require_history(at)
-    counted = who_holds.counted_positions(snapshot.country, at, client=client)
+    counted = who_holds.counted_positions(snapshot.rule, at, client=client)
     sql = _TERMS.format(counted=counted, among=in_lists(positions, "t.position"))
     relations = who_holds.RELATIONS if at else (POSITIONS, EXCHANGES)
     found = rows(tables, sql, at_snapshot(snapshot, *relations))
@@ -223,7 +223,7 @@ def _opened(
             _KEPT,
             OpenedTables(tables, at_snapshot(snapshot, *who_holds.RELATIONS, *more)),
         )
-        select = who_holds.holders(snapshot.country, at, client)
+        select = who_holds.holders(snapshot.rule, at, client)
         opened.keep(_KEPT, _HELD_THEN_BY_SHARD.format(holders=select) if more else select)
         conditions = [_of_shard(opened, snapshot, shard)]
     if client is not None:

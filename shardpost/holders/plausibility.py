@@ -1,7 +1,8 @@
 """What is refused as implausible, unless a flag confirms it; the countries of exchanges.
 
-Refused are a SHARDPOST_COUNTRY that no exchange has, another one than before, and a result with far
-fewer positions, holders or recipients than the last one. A person who corrects a value hears what
+Refused are a rule of who holds that no exchange meets, such as a SHARDPOST_COUNTRY that none has,
+another rule than before, and a result with far fewer positions, holders or recipients than the last
+one. A person who corrects a value hears what
 would become of it.
 """
 
@@ -18,7 +19,9 @@ from shardpost.holders.inputs import mapped_now, mappings_of
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.fields import first_problem
 from shardpost.holders.model.view_tables import EXCHANGES, INPUTS
+from shardpost.holders.model.who_holds import condition_of
 from shardpost.installation import Installation
+from shardpost.values.holding_rule import Rule
 from shardpost.wording import counted, meant
 
 _KNOWN = "SELECT key, country FROM exchanges WHERE is_open AND country IS NOT NULL"
@@ -32,17 +35,12 @@ SELECT u.exchange, u.n, CAST(SUM(u.n) OVER () AS BIGINT) AS total FROM (
 ORDER BY u.n DESC, u.exchange LIMIT {MOST_UNKNOWN_KEPT}
 """  # noqa: S608 - constants
 MOST_NAMED = 20  # countries
-CORRECT = "Correct SHARDPOST_COUNTRY, or continue with --country-changed if it is intended"
+CORRECT = "Correct SHARDPOST_COUNTRY or SHARDPOST_HOLDS, or continue with --country-changed"
 
 
 def known_exchanges(tables: Tables, at: Mapping[Table, Version]) -> dict[str, str]:
     """Return {exchange: its country} by the table of exchanges at a version."""
     return {row["key"]: row["country"] for row in rows(tables, _KNOWN, at)}
-
-
-def exchanges_in(country: str, known: Mapping[str, str]) -> set[str]:
-    """Return the exchanges in that country, of {exchange: its country}."""
-    return {code for code, one in known.items() if one == country}
 
 
 def known_at(tables: Tables, snapshot: Snapshot) -> dict[str, str]:
@@ -104,39 +102,37 @@ def problem_of(installation: Installation, topic: str, value: bytes) -> str | No
     return None
 
 
-def require_country(tables: Tables, last: Snapshot, country: str) -> None:
-    """Refuse a country that is not the one in force at the last snapshot."""
-    wanted = last.country_now(country)
-    if wanted == last.country:
+def require_rule(tables: Tables, last: Snapshot, setting: Rule) -> None:
+    """Refuse a rule of who holds that is not the one in force at the last snapshot."""
+    wanted = last.rule_now(setting)
+    if wanted == last.rule:
         return
-    known = {*known_at(tables, last).values()}
-    in_force = f"snapshot {last.number} is for {last.country!r}"
-    if wanted in known or not known:
-        text = f"country {wanted!r}: {in_force}"
-    else:
-        text = f"{unknown_country(wanted, known)}, and {in_force}"
+    why = _never_met(wanted, tables, last)
+    text = f"{why}, and" if why else f"{wanted}:"
     raise UsageError(
-        f"{text}. Correct SHARDPOST_COUNTRY; or change the country: `shardpost rebuild start"
-        " --country …`, `rebuild diff` and `rebuild swap` show the affected clients first, while"
-        " --country-changed applies it at once"
+        f"{text} snapshot {last.number} is for {last.rule}. Correct SHARDPOST_COUNTRY or"
+        " SHARDPOST_HOLDS; or change who holds: `shardpost rebuild start`, `rebuild diff` and"
+        " `rebuild swap` show the affected clients first, while --country-changed applies it at"
+        " once"
     )
 
 
-def unknown_country(country: str, known: Collection[str]) -> str:
-    """Return that no exchange has a country, and which country may be meant, of those `known`."""
-    nearest = meant(country, known) or "."
-    named = ", ".join(sorted(known)[:MOST_NAMED]) + (", …" if len(known) > MOST_NAMED else "")
-    return f"country {country!r}: no exchange has it{nearest} Their countries are {named}"
+def _never_met(rule: Rule, tables: Tables, at: Snapshot) -> str | None:
+    """Return that no position can meet a rule, by the countries of the exchanges, if that is so."""
+    countries = sorted({*known_at(tables, at).values()})
+    is_met = condition_of(rule).is_met
+    if not countries or any(is_met({"country": one}) is not False for one in countries):
+        return None
+    named = ", ".join(countries[:MOST_NAMED]) + (", …" if len(countries) > MOST_NAMED else "")
+    nearest = "" if rule.holds else meant(rule.country, countries)
+    return f"{rule}: no exchange has it{nearest or '.'} Their countries are {named}"
 
 
-def require_exchange_in(
-    country: str, tables: Tables, made: Snapshot, *, advice: str = CORRECT
-) -> None:
-    """Refuse a country that no exchange has, where any has one."""
-    known = {*known_at(tables, made).values()}
-    if known and country not in known:
+def require_met(rule: Rule, tables: Tables, made: Snapshot, *, advice: str = CORRECT) -> None:
+    """Refuse a rule that no position can meet, where the country of any exchange is known."""
+    if why := _never_met(rule, tables, made):
         kind = UsageError if advice == CORRECT else WrongArgumentError
-        raise kind(f"{unknown_country(country, known)}. {advice}")
+        raise kind(f"{why}. {advice}")
 
 
 # Counts below this are not checked: they can drop to 0 on a normal day.
@@ -179,10 +175,10 @@ def require_plausible(
 ) -> None:
     """Refuse a snapshot before it is committed, unless that was asked for.
 
-    One of a country that no exchange has, and one with far fewer open positions or holders.
+    One by a rule that no position can meet, and one with far fewer open positions or holders.
     """
     if last is None and not asked.country_changed:
-        require_exchange_in(made.country, installation.tables, made)
+        require_met(made.rule, installation.tables, made)
     if last is None or asked.accept_drop:
         return
     before, now = (
@@ -200,14 +196,12 @@ def require_plausible(
 
 def _advice(installation: Installation, last: Snapshot, made: Snapshot) -> str:
     """Return where to look for the cause of lost holders or positions, and how to continue."""
-    before, now = (
-        exchanges_in(one.country, known_at(installation.tables, one)) for one in (last, made)
-    )
-    lost = ", ".join(map(repr, sorted(before - now)[:MOST_NAMED]))
+    known = [known_at(installation.tables, one).items() for one in (last, made)]
+    moved = ", ".join(sorted(repr(code) for code, _ in known[0] - known[1])[:MOST_NAMED])
     causes = []
-    if lost:
-        topic, of = installation.topic("exchanges"), made.country
-        causes.append(f"No longer in {of!r}: {lost}; check their last records in {topic}.")
+    if moved:
+        topic = installation.topic("exchanges")
+        causes.append(f"No longer in the same country: {moved}; check the last records in {topic}.")
     if made.counts.unknown.unknown_positions > last.counts.unknown.unknown_positions:
         causes.append(f"There are {made.counts.unknown}.")
     if made.counts.positions < last.counts.positions or not causes:

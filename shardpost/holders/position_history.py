@@ -94,7 +94,7 @@ def _replayed(
 ) -> list[Transition]:
     positions = _records(installation, history, f"{_DECODABLE} AND ({of_keys})")
     exchanges = exchange_records(installation, snapshot, {record.exchange for record in positions})
-    return explain(client, positions, exchanges, snapshot.country)
+    return explain(client, positions, exchanges, snapshot.rule)
 
 
 def in_lists(keys: Collection[str], column: str = "h.key") -> str:
@@ -188,7 +188,7 @@ def position_history(
     good = [one for one in kept if one.kind is not RecordKind.REJECTED]
     exchanges = exchange_records(installation, snapshot, {record.exchange for record in good})
     return PositionHistory(
-        position, Replay.of(good, exchanges, snapshot.country), kept, len(found) == len(kept)
+        position, Replay.of(good, exchanges, snapshot.rule), kept, len(found) == len(kept)
     )
 
 

@@ -85,7 +85,7 @@ def _week_row(visit: PageRequest, known: KnownWeek, counts: Mapping[str, int]) -
     elif frozen.audience_erased_at is not None:
         note = f"audience erased {frozen.audience_erased_at:%Y-%m-%d}"
     of_row = (
-        (frozen.recipients, frozen.as_of, frozen.frozen_at, frozen.country, frozen.snapshot)
+        (frozen.recipients, frozen.as_of, frozen.frozen_at, frozen.rule.name, frozen.snapshot)
         if frozen
         else (None,) * 5
     )

@@ -175,8 +175,8 @@ def client(
         sees_contacts=_sees_contacts(visit),
         held=len(positions),
         positions=Listing(
-            ("position", "amount", "ticker", "exchange", "country of exchange"),
-            [(_position(visit, one), *_values(terms.get(one)), at.country) for one in shown],
+            ("position", "amount", "ticker", "exchange"),
+            [(_position(visit, one), *_values(terms.get(one))) for one in shown],
         ),
         shard=partition_of(client, at.shards),
         ever=len(ever),

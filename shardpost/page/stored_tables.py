@@ -21,7 +21,7 @@ from shardpost.wording import in_bytes
 router = APIRouter(prefix="/tables", dependencies=[sees(TABLES)])
 SIZES = ("table", "rows", "files", "bytes", "log bytes", "versions", "kept for")
 SNAPSHOTS = (
-    *("snapshot", "committed", "up to date at", "country"),
+    *("snapshot", "committed", "up to date at", "who holds"),
     *("positions", "holders", "rejected", "records read"),
 )
 NO_TABLE = "No table yet: run the DAG compact_positions."
@@ -61,7 +61,7 @@ def _snapshot_row(one: Snapshot, visit: PageRequest) -> tuple[Any, ...]:
     read, counts = sum(sum(ends.values()) for ends in one.end_offsets.values()), one.counts
     holders = Link(f"{counts.holders:,}", visit.url("holders", snapshot=one.number))
     return (
-        *(one.number, one.committed_at, one.looked_at, one.country),
+        *(one.number, one.committed_at, one.looked_at, one.rule.name),
         *(counts.positions, holders, counts.rejected, read),
     )
 
@@ -72,7 +72,7 @@ def rebuilds(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     with table_errors():
         found = list_described(visit.installation.tables)
     rows = [_rebuild_row(one) for one in reversed(found)]
-    columns = ("rebuild", "state", "country", "from", "tables", "started", "by", "behind")
+    columns = ("rebuild", "state", "who holds", "from", "tables", "started", "by", "behind")
     empty = "No rebuild yet: run the DAG rebuild_tables."
     current = found[-1] if found and found[-1]["state"] not in GONE else None
     listing = page_of(rows, columns, page, empty)
@@ -85,7 +85,14 @@ GONE = ("dropped", "in use for good")
 
 def _rebuild_row(one: dict[str, Any]) -> tuple[Any, ...]:
     tables, begun = ", ".join(one["tables"].values()), datetime.fromisoformat(one["started_at"])
-    more = (one["country"], one["source"], tables, begun, one["started_by"], one["behind"])
+    more = (
+        one["holds"] or one["country"],
+        one["source"],
+        tables,
+        begun,
+        one["started_by"],
+        one["behind"],
+    )
     return (one["rebuild"], one["state"], *more)
 
 

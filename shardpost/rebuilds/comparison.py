@@ -221,7 +221,7 @@ def _side(view: Snapshot) -> Row:
     tables = (POSITIONS, SHARE_HOLDERS)
     return {
         "snapshot": view.number,
-        "country": view.country,
+        **vars(view.rule),
         "tables": {view.located(table).path: view.tables[table.name] for table in tables},
     }
 

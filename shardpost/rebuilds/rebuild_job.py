@@ -7,6 +7,7 @@ from shardpost.errors import UsageError
 from shardpost.installation import Installation
 from shardpost.rebuilds.model.rebuild import HISTORIES, NAMES, Source, with_dependents
 from shardpost.spark.job import JobSpec
+from shardpost.values.holding_rule import Rule, parsed
 
 
 class Action(StrEnum):
@@ -22,7 +23,8 @@ class Action(StrEnum):
 class RebuildRequest:
     """What to do, for whom, and why.
 
-    `country` and `tables` are for START; None and () mean the country in force and all. `number` is
+    `country` or `holds`, and `tables`, are for START; without, the rule of who holds that is in
+    force, and all. `number` is
     the rebuild that is meant by the others; None means that whose tables are there. A swap is
     refused if more than the share `max_changed` differs; None means any. It is refused, too, if
     tables were swapped since the snapshot `compared`, at which somebody agreed to it.
@@ -37,16 +39,30 @@ class RebuildRequest:
     max_changed: float | None = None
     number: int | None = None
     compared: int | None = None
+    holds: str | None = None
 
     def __post_init__(self) -> None:
-        """UsageError for a blank country, and a source of which the tables are not made."""
+        """UsageError for a wrong country or condition, and a source of which no tables are made."""
         if self.country is not None and not self.country.strip():
             raise UsageError(f"country: expected a code, found {self.country!r}")
+        if self.holds is not None:
+            if self.country is not None:
+                raise UsageError("expected a country or a condition of who holds, found both")
+            try:
+                parsed(self.holds)
+            except ValueError as error:
+                raise UsageError(f"holds: {error}") from None
         if self.source is Source.KAFKA and self.tables and not {*HISTORIES} <= {*self.tables}:
             raise UsageError(
                 f"tables {', '.join(self.tables)} from kafka: only the histories are read from the"
                 " topics. Rebuild all tables, or these from the history"
             )
+
+    def rule(self, in_force: Rule) -> Rule:
+        """Return who holds in the new tables; `in_force` is by the settings and the tables."""
+        if self.holds is not None:
+            return Rule(in_force.country, str(parsed(self.holds)))
+        return in_force if self.country is None else Rule(self.country)
 
 
 def tables_of(names: str | None) -> tuple[str, ...]:

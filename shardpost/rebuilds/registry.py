@@ -84,7 +84,7 @@ def described(rebuild: Rebuild, newest: Snapshot) -> dict[str, Any]:
     return {
         "rebuild": rebuild.number,
         "state": str(standing),
-        "country": rebuild.country,
+        **vars(rebuild.rule),
         "source": str(rebuild.source),
         "tables": rebuild.folders,
         "started_at": rebuild.started_at.isoformat(),
@@ -133,15 +133,15 @@ def compare_open(
     return compare(tables, kafka, *views)
 
 
-def require_country(installation: Installation, last: Snapshot) -> None:
-    """Refuse a SHARDPOST_COUNTRY that is not in force at the last snapshot; UsageError.
+def require_rule(installation: Installation, last: Snapshot) -> None:
+    """Refuse settings by which others would hold than at the last snapshot; UsageError.
 
     While tables are beside those in use, another one comes with their swap.
     """
-    if last.country_now(installation.settings.country) != last.country:
+    if last.rule_now(installation.settings.rule) != last.rule:
         rebuild = current(installation.tables)
         if rebuild is None or rebuild.standing(last) is Standing.IN_USE:
-            plausibility.require_country(installation.tables, last, installation.settings.country)
+            plausibility.require_rule(installation.tables, last, installation.settings.rule)
 
 
 def insert(tables: Tables, rebuild: Rebuild) -> None:

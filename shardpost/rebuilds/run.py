@@ -29,6 +29,7 @@ from shardpost.rebuilds.swap import swap_tables
 from shardpost.spark import driver
 from shardpost.spark.job import JobResult
 from shardpost.topics import guards
+from shardpost.values.holding_rule import Rule
 
 log = logging.getLogger(__name__)
 
@@ -36,22 +37,21 @@ log = logging.getLogger(__name__)
 def begun(installation: Installation, request: RebuildRequest) -> Rebuild:
     """Return the rebuild that a request begins or continues; ShardpostError beside another."""
     last = snapshots.current(installation.tables)
-    in_force = last.country_now(installation.settings.country)
-    country = request.country if request.country is not None else in_force
+    rule = request.rule(last.rule_now(installation.settings.rule))
     rebuild = registry.current(installation.tables)
     if rebuild is None:
-        if country != last.country:
+        if rule != last.rule:
             advice = "Start it with one of these countries"
-            plausibility.require_exchange_in(country, installation.tables, last, advice=advice)
-        return _new(installation.tables, request, last, country)
-    standing, wanted = rebuild.standing(last), (request.source, country, request.tables)
-    is_same = (rebuild.source, rebuild.country, rebuild.tables) == wanted
+            plausibility.require_met(rule, installation.tables, last, advice=advice)
+        return _new(installation.tables, request, last, rule)
+    standing, wanted = rebuild.standing(last), (request.source, rule, request.tables)
+    is_same = (rebuild.source, rebuild.rule, rebuild.tables) == wanted
     if is_same and standing in (Standing.BUILDING, Standing.READY):
         _require_decoder(rebuild, standing, mapped_now(installation))
         log.info("rebuild %d is %s: continuing it", rebuild.number, standing)
         return rebuild
     raise ShardpostError(
-        f"rebuild {rebuild.number} (of {', '.join(rebuild.tables)}, country {rebuild.country}, from"
+        f"rebuild {rebuild.number} (of {', '.join(rebuild.tables)}, {rebuild.rule}, from"
         f" {rebuild.source}) is {standing}: {_ADVICE[standing]}"
     )
 
@@ -78,7 +78,7 @@ _ADVICE = {
 }
 
 
-def _new(tables: Tables, request: RebuildRequest, last: Snapshot, country: str) -> Rebuild:
+def _new(tables: Tables, request: RebuildRequest, last: Snapshot, rule: Rule) -> Rebuild:
     every = registry.list_rebuilds(tables)
     number = max((rebuild.number for rebuild in every), default=1) + 1  # the tables are the first
     at = datetime.now(UTC)
@@ -93,11 +93,11 @@ def _new(tables: Tables, request: RebuildRequest, last: Snapshot, country: str) 
         tables=shared,
         folders={**last.folders, **folders},
         folded={name: at for name, at in last.folded.items() if name in shared},
-        country=country,
+        rule=rule,
         set_country=None,
     )
     made = Rebuild(
-        *(number, at, at, request.by, request.source, country, request.tables, last.number),
+        *(number, at, at, request.by, request.source, rule, request.tables, last.number),
         candidate=candidate,
     )
     registry.insert(tables, made)
@@ -218,29 +218,28 @@ def top_up_waiting(installation: Installation) -> None:
         )
 
 
-def with_country_held(installation: Installation, asked: CompactionRequest) -> Installation:
-    """Return the installation with the country of the tables in use, while others are beside them.
+def with_rule_held(installation: Installation, asked: CompactionRequest) -> Installation:
+    """Return the installation with the rule of the tables in use, while others are beside them.
 
-    A changed SHARDPOST_COUNTRY is seen in the difference first, and comes with the swap: UsageError
+    Another one in the settings is seen in the difference first, and comes with the swap: UsageError
     where it is asked for now. To be asked behind the lock of the compaction, without which no swap
     commits.
     """
     last, rebuild = snapshots.newest(installation.tables), registry.current(installation.tables)
     if last is None or rebuild is None or rebuild.standing(last) is Standing.IN_USE:
         return installation
-    if asked.country_changed and installation.settings.country != last.country:
+    setting = installation.settings.rule
+    if asked.country_changed and setting != last.rule:
         raise WrongArgumentError(
-            f"--country-changed: {last.country!r} stays in force until rebuild {rebuild.number} is"
-            " swapped or dropped, and SHARDPOST_COUNTRY is"
-            f" {installation.settings.country!r}: swap it, or `shardpost rebuild drop` first"
+            f"--country-changed: {last.rule} stays in force until rebuild {rebuild.number} is"
+            f" swapped or dropped, and the settings have {setting}: swap it, or `shardpost rebuild"
+            " drop` first"
         )
-    held = last.set_country or last.country
-    if installation.settings.country != held:
-        log.info(
-            "SHARDPOST_COUNTRY is %s: %s stays in force until rebuild %d is swapped or dropped",
-            *(installation.settings.country, last.country, rebuild.number),
-        )
-    return installation.having(country=held)
+    if last.rule_now(setting) == last.rule:
+        return installation
+    text = "the settings have %s: %s stays in force until rebuild %d is swapped or dropped"
+    log.info(text, setting, last.rule, rebuild.number)
+    return installation.having(**vars(last.rule))
 
 
 def _waiting(tables: Tables) -> Rebuild | None:

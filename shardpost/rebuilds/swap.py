@@ -121,13 +121,13 @@ def swap_tables(
         if rejected:
             log.info("%d newly rejected records become dead letters", rejected)
     step("leave tables")
-    is_rollback, country = rebuild.is_in_use(last), installation.settings.country
+    is_rollback, setting = rebuild.is_in_use(last), installation.settings.rule
     candidate, former = (last, standby) if is_rollback else (standby, last)
     left = replace(rebuild, candidate=candidate, former=former, swaps=rebuild.swaps + 1)
     rebuild = registry.update(installation.tables, left)
     # A rollback brings back what it was, and confirms nothing.
-    set_country = standby.set_country if is_rollback else country
-    if not is_rollback and country == standby.country:
+    set_country = standby.set_country if is_rollback else setting.name
+    if not is_rollback and setting == standby.rule:
         set_country = None
     made = replace(
         last,
@@ -139,7 +139,7 @@ def swap_tables(
         counts=standby.counts,
         code_version=__version__,
         run=run,
-        country=standby.country,
+        rule=standby.rule,
         set_country=set_country,
         history_from=standby.history_from,
         rebuilt_in=last.number + 1,

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field
 
 from shardpost.errors import UsageError
 from shardpost.unsubscribe import keys_of
+from shardpost.values.holding_rule import parsed
 from shardpost.values.schedules import cron
 from shardpost.values.topic_names import check_topic
 
@@ -235,6 +236,7 @@ Cron = Annotated[str, AfterValidator(cron)]
 Url = Annotated[str, AfterValidator(web_url)]
 Week = Annotated[str, AfterValidator(week)]
 Trimmed = Annotated[str, _like(r"\S((?s:.*)\S)?", "a text without spaces before or after it")]
+Condition = Annotated[str, AfterValidator(lambda text: str(parsed(text)))]
 # The part of a List-Id before the domain.
 ListId = Annotated[
     str,

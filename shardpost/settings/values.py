@@ -23,6 +23,7 @@ from shardpost.checkout import HOME, home_folder
 from shardpost.settings import forms
 from shardpost.settings.variables import PREFIX, client_variable, topic_variable
 from shardpost.values import schedules
+from shardpost.values.holding_rule import Rule
 from shardpost.values.retry_settings import (
     RetryRules,
     RetrySettings,
@@ -172,6 +173,7 @@ class Settings(BaseModel):
     inputs: forms.File | None = None
     registry_password: str | None = Field(None, repr=False)
     country: forms.Trimmed = "US"
+    holds: forms.Condition | None = None
     max_drop: Annotated[float, BeforeValidator(share)] = 0.5
     lock_wait: forms.Seconds = 600
     fold_age: forms.Seconds = 3600
@@ -258,6 +260,11 @@ class Settings(BaseModel):
     def bootstrap(self) -> str:
         """Bootstrap servers of all Kafka clients."""
         return self.bootstrap_servers or f"127.0.0.1:{self.kafka_port}"
+
+    @property
+    def rule(self) -> Rule:
+        """Who holds."""
+        return Rule(self.country, self.holds)
 
     @property
     def tables_root(self) -> str:

@@ -93,9 +93,9 @@ def check_snapshot(installation: Installation, now: datetime) -> Iterator[Doctor
         return
     yield ok("tables", f"all {len(newest.tables)} of snapshot {newest.number} can be read")
     try:
-        registry.require_country(installation, newest)
+        registry.require_rule(installation, newest)
     except UsageError as problem:
-        yield refused("country", problem)
+        yield refused("who holds", problem)
     if without := plausibility.unknown_of(installation.tables, newest):
         expected = "a Country in the record of each exchange: positions on them do not count"
         topic = installation.kafka.topic("exchanges")

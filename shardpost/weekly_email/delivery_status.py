@@ -219,9 +219,7 @@ def find_late(installation: Installation, frozen: FrozenWeek) -> dict[str, Any] 
         newest.require_history(frozen.as_of)
     except ShardpostError:
         return None
-    late = late_positions(
-        installation.tables, newest, frozen.snapshot, frozen.country, frozen.as_of
-    )
+    late = late_positions(installation.tables, newest, frozen.snapshot, frozen.rule, frozen.as_of)
     return late_document() if late is None else _compared(installation, frozen, late)
 
 

@@ -236,7 +236,7 @@ class _Sources:
             name_now=contact and contact.name,
             email_now=contact and contact.email,
         )
-        common = (self.week, frozen.as_of, frozen.country, self.sender)
+        common = (self.week, frozen.as_of, frozen.rule.country, self.sender)
         context = EmailContext(*common, snapshot=frozen.snapshot)
         return _Source(member, row["positions"], context, is_frozen=True)
 
@@ -247,12 +247,13 @@ class _Sources:
         if not positions:
             raise ShardpostError(
                 f"week {self.week}: as of {as_of:%Y-%m-%d %H:%M} UTC {shown(self.client)} holds no"
-                f" {snapshot.country} stock at snapshot {snapshot.number}, and would get no e-mail"
+                f" {snapshot.rule.country} stock at snapshot {snapshot.number}, and would get no"
+                " e-mail"
             )
         member = Member(self.client, None, None, has_contact=False, subscribed=None)
         if contact is not None:
             member = replace(member, has_contact=True, **contact._asdict())
-        common = (self.week, as_of, snapshot.country, self.sender)
+        common = (self.week, as_of, snapshot.rule.country, self.sender)
         context = EmailContext(*common, snapshot=snapshot.number)
         return _Source(member, positions, context, is_frozen=False)
 

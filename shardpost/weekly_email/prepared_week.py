@@ -67,7 +67,7 @@ class PreparedWeek:
     @property
     def context(self) -> EmailContext:
         """The context that the week's e-mails share."""
-        country = (self.frozen or self.snapshot).country
+        country = (self.frozen or self.snapshot).rule.country
         snapshots = (self.snapshot_number, self.snapshot.number)
         common = (self.iso_week, self.as_of, country, self.sender, self.templates)
         return EmailContext(*common, *snapshots)
@@ -92,10 +92,10 @@ def preview_week(
     """Return the week of a request, with its audience if frozen; write nothing.
 
     Raises UsageError for unusable settings or templates, for shards that do not exist, and if the
-    country differs from the newest snapshot's; ShardpostError for a week that has not ended, that
-    the newest snapshot does not cover, or that is unfrozen with pruned history, and for a ledger
-    that may have lost records of the week; WeekClosedError for a closed week; WeekPausedError for a
-    paused week unless the run is read-only.
+    rule of who holds differs from the newest snapshot's; ShardpostError for a week that has not
+    ended, that the newest snapshot does not cover, or that is unfrozen with pruned history, and for
+    a ledger that may have lost records of the week; WeekClosedError for a closed week;
+    WeekPausedError for a paused week unless the run is read-only.
     """
     sender = installation.values(SenderSettings).sender(installation.values(SmtpServer))
     templates = templates_of(installation.values(TemplateSettings))
@@ -107,7 +107,7 @@ def preview_week(
     chosen = email_job.parse_shards(request.shards, ledger.partitions)
     snapshot = snapshots.current(installation.tables)
     if not request.country_changed:
-        registry.require_country(installation, snapshot)
+        registry.require_rule(installation, snapshot)
     at_most = request.as_of if request.early and request.as_of else latest
     frozen = state.frozen
     as_of = frozen.as_of if frozen else request.week.held_at(at_most, snapshot.looked_at)

@@ -14,6 +14,7 @@ from shardpost.holders.inputs import Arrivals, Inputs
 from shardpost.kafka.coordinates import Offsets, TopicPartition
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from shardpost.values.holding_rule import Rule
 from tests.support.installed import installed
 from tests.support.transactions import begun_transaction
 
@@ -24,7 +25,7 @@ SHORT = 1.0
 
 def snapshot_at(ends: Offsets) -> Snapshot:
     """Return a snapshot of a run that has read up to those offsets."""
-    return Snapshot(1, NOW, NOW, ends, {}, Counts(), "US", 4, "test", "test")
+    return Snapshot(1, NOW, NOW, ends, {}, Counts(), Rule("US"), 4, "test", "test")
 
 
 @pytest.fixture

@@ -21,8 +21,13 @@ from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
 from shardpost.spark.job import request_of
 from tests.dags.conftest import StandIn, read_back, states
 
-AS_DECLARED = dict.fromkeys(("action", "country", "source", "tables", "max_changed", "why"))
-OLD, NEW = ({"snapshot": 7, "country": code, "tables": {"positions": 1}} for code in ("US", "GB"))
+AS_DECLARED = dict.fromkeys(
+    ("action", "country", "holds", "source", "tables", "max_changed", "why")
+)
+OLD, NEW = (
+    {"snapshot": 7, "country": code, "holds": None, "tables": {"positions": 1}}
+    for code in ("US", "GB")
+)
 # 25 % of the positions differ, 10 % of the holders.
 FOUND = Difference(OLD, NEW, Differences(75, 25, 0, 0), Differences(90, 4, 3, 3))
 BUILT = {"rebuild": 2, "state": "ready"}

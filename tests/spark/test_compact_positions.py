@@ -367,7 +367,7 @@ def test_another_country_counts_from_the_next_run_on(
     assert set(snapshots.current(installed(stream.settings).tables).folded) == layered
     for country in countries:
         there = stream.settings.model_copy(update={"country": country})
-        if country != snapshots.current(installed(there).tables).country:
+        if country != snapshots.current(installed(there).tables).rule.country:
             with pytest.raises(UsageError, match="is for"):
                 run(there)
         run(there, country_changed=True)

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -45,9 +46,11 @@ from shardpost.settings import Settings
 from shardpost.spark.delta_files import read
 from shardpost.spark.kafka_source import partition_column
 from shardpost.spark.run_size import THRESHOLDS
+from shardpost.values.holding_rule import TYPES, Rule, parsed
 from tests.support.histories import START, Batch, close, country_of, holders_of, put, write
 from tests.support.how_far import up_to
 from tests.support.installed import installed
+from tests.support.random_conditions import ANY_POSITIONS, CONDITIONS
 from tests.support.random_histories import LAYERED_BATCHES
 from tests.support.run_sizes import set_thresholds
 from tests.support.simulated_topic import Stored, numbered
@@ -158,13 +161,13 @@ def test_both_engines_give_the_same_rows_at_any_time(spark: SparkSession, tmp_pa
     history = write(at, [some_history(7)])
     give(spark, at)
     for time in (None, *(START + timedelta(hours=hour) for hour in (2, 5, 10))):
-        sql = who_holds.counted_positions("US", time)
+        sql = who_holds.counted_positions(Rule("US"), time)
         by_spark = sorted(tuple(row) for row in spark.sql(sql).collect())
         found = rows(installed(at).tables, sql, dict.fromkeys(who_holds.RELATIONS))
         assert by_spark == sorted(tuple(row.values()) for row in found)
         assert by_spark
 
-        held = spark.sql(who_holds.holders("US", time)).collect()
+        held = spark.sql(who_holds.holders(Rule("US"), time)).collect()
         expected = holders_of(history, time)
         assert {
             row.client: sorted(row.positions, key=position_sort_key) for row in held
@@ -194,7 +197,9 @@ def test_both_engines_find_the_same_records_newest_and_newer(
         row["key"]: row for row in found.rows.to_pylist()
     }
     for codes in ({"NASDAQ"}, {"LON", AWKWARD}, set[str]()):
-        held = who_holds.changed_holders({"NASDAQ"}, codes)
+        at_each = ({"NASDAQ"}, codes)
+        by = (who_holds.RuleAt(Rule("US"), dict.fromkeys(at, "US")) for at in at_each)
+        held = who_holds.changed_holders(*by)
         theirs_ = spark.sql(held, changed=spark.createDataFrame(found.rows)).collect()
         assert sorted(found.query(held).to_pylist(), key=str) == sorted(
             (row.asDict() for row in theirs_), key=str
@@ -213,7 +218,9 @@ def test_where_few_positions_have_changed_since_the_history_is_not_shuffled(
     at, time = Settings(home=tmp_path), START + timedelta(hours=5)
     write(at, [some_history(7)])
     give(spark, at)
-    plain, few = (who_holds.counted_positions("US", time, few_changed=few) for few in (False, True))
+    plain, few = (
+        who_holds.counted_positions(Rule("US"), time, few_changed=few) for few in (False, True)
+    )
     assert sorted(spark.sql(few).collect()) == sorted(spark.sql(plain).collect())
     assert rows(installed(at).tables, few, dict.fromkeys(who_holds.RELATIONS))
     with configured(spark, AUTO_BROADCAST, "-1"), configured(spark, PLAN_LENGTH, "100000"):
@@ -246,7 +253,7 @@ def test_a_country_of_any_characters_is_compared_by_spark_too(
     at = Settings(home=tmp_path)
     write(at, [Batch([put("1", "a", "X"), put("2", "a", "Y")], [country_of("X", AWKWARD)])])
     give(spark, at)
-    sql = who_holds.counted_positions(AWKWARD, START + timedelta(hours=1))
+    sql = who_holds.counted_positions(Rule(AWKWARD), START + timedelta(hours=1))
     assert [row.position for row in spark.sql(sql).collect()] == ["1"]
 
 
@@ -292,3 +299,25 @@ def keys_of(spark: SparkSession, table: Table, found: list[dict[str, object]]) -
     name = table.names[0]
     keys = spark.createDataFrame([(row[name],) for row in found], f"{name} STRING")
     return keys.unionByName(keys.select(F.concat(F.lit("no "), name).alias(name)))
+
+
+@settings(max_examples=up_to(4, 2), phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(
+    st.lists(CONDITIONS, min_size=20, max_size=20),
+    st.lists(ANY_POSITIONS, min_size=20, max_size=20),
+)
+def test_spark_finds_of_any_condition_what_it_means(
+    spark: SparkSession, texts: list[str], positions: list[dict[str, Any]]
+) -> None:
+    conditions = [parsed(text) for text in texts]
+    frame = spark.createDataFrame(
+        [(n, *(one[name] for name in TYPES)) for n, one in enumerate(positions)],
+        f"n INT, {', '.join(f'{name} STRING' for name in TYPES)}",
+    ).withColumnRenamed("position", "key")
+    names = who_holds.columns_of("p", "p.country")
+    meets = (f"({one.sql.format_map(names)}) IS TRUE" for one in conditions)
+    found = spark.sql(f"SELECT {', '.join(meets)} FROM {{p}} p ORDER BY p.n", p=frame).collect()  # noqa: S608
+    values = [one | {"amount": float(one["amount"])} for one in positions]
+    assert [[*row] for row in found] == [
+        [one.is_met(position) is True for one in conditions] for position in values
+    ]

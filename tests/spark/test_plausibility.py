@@ -39,10 +39,10 @@ def test_nothing_is_published_or_frozen_of_a_result_that_collapses_until_it_is_a
     settings, week = stream.settings, IsoWeek.last_ended(datetime.now(UTC))
     mistyped = CommandsHere(settings.model_copy(update={"country": "us"}).environ())
     stream.send(MANY)
-    assert "'us': no exchange has it: did you mean US?" in mistyped.refused("compact", code=2)
+    assert "country us: no exchange has it: did you mean US?" in mistyped.refused("compact", code=2)
     assert snapshots.newest(installed(settings).tables) is None
     stream.compact()
-    assert "and snapshot 1 is for 'US'" in mistyped.refused("compact", code=2)
+    assert "and snapshot 1 is for country US" in mistyped.refused("compact", code=2)
     assert [freeze(settings, week.previous) for _ in range(2)] == [True, False]
 
     before, shardpost = published(settings), CommandsHere(settings.environ())

@@ -16,6 +16,7 @@ from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, tables_of
 from shardpost.rebuilds.registry import compare_open
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from shardpost.values.holding_rule import Rule
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest, Mode
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.model.week import IsoWeek
@@ -150,7 +151,7 @@ def test_killed_at_any_step_of_swap_and_rollback_all_is_old_or_all_new(
             is_new ^= True
             done.append((str(action).encode(), str(rebuilt_in(settings)).encode()))
         country = "GB" if is_new else "US"
-        assert snapshots.current(installed(settings).tables).country == country
+        assert snapshots.current(installed(settings).tables).rule == Rule(country)
         assert held(settings) == fold.holders(country)
         standing = registry.require_current(installed(settings).tables).standing(
             snapshots.current(installed(settings).tables)
@@ -294,7 +295,7 @@ def test_a_mail_run_under_way_stays_on_the_snapshot_that_it_froze(settings: Sett
         try:
             wait_for(lambda: server.taken.total() >= 3, "3 mails", job)
             swap(settings)
-            assert snapshots.current(installed(settings).tables).country == "GB"
+            assert snapshots.current(installed(settings).tables).rule == Rule("GB")
             assert job.wait() == 0, job.log.read_text()
         finally:
             job.kill()

@@ -160,7 +160,7 @@ def test_any_history_with_rebuilds_between_runs_equals_the_fold_of_the_rules_in_
     for snapshot in snapshots.list_all(installed(settings).tables):
         country, holders = model.seen[snapshot.number]
         assert (
-            snapshot.country,
+            snapshot.rule.country,
             query_holders(installed(settings).tables, snapshot, HoldersQuery()),
         ) == (
             country,
@@ -171,7 +171,7 @@ def test_any_history_with_rebuilds_between_runs_equals_the_fold_of_the_rules_in_
 def check(settings: Settings, fold: Fold, model: Model) -> None:
     agree(settings, fold, model.in_use)
     snapshot = snapshots.current(installed(settings).tables)
-    model.seen[snapshot.number] = snapshot.country, fold.holders(model.in_use)
+    model.seen[snapshot.number] = snapshot.rule.country, fold.holders(model.in_use)
 
 
 def do(settings: Settings, action: str, fold: Fold, model: Model) -> None:
@@ -493,7 +493,7 @@ def test_a_changed_country_waits_for_the_swap_and_stays_after_it(stream: Stream)
     stream.send([position("7", "client2", "LON")])
     compacted(changed)
     agree(settings, stream.fold, "GB")
-    with pytest.raises(UsageError, match=r"'US': snapshot .* is for 'GB'"):
+    with pytest.raises(UsageError, match=r"country US: snapshot .* is for country GB"):
         compacted(settings)  # set again: that is a change of the setting
     run_compaction(settings, country_changed=True)
     agree(settings, stream.fold, "US")

@@ -224,7 +224,7 @@ def test_a_week_is_frozen_of_the_tables_that_are_in_use_when_it_is_frozen(
     assert (code, frozen["snapshot"], frozen["recipients"]) == (0, 3, 1)
     week = FrozenWeeks(installed(world.settings).tables).find(WEEK)
     assert week is not None
-    assert (week.country, week.snapshot) == ("GB", 3)
+    assert (week.rule.country, week.snapshot) == ("GB", 3)
     run(world)
     assert server.taken == {"client2@x.example": 1}
     assert b"LON" in server.contents["client2@x.example"]

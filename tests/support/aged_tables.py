@@ -29,6 +29,7 @@ from shardpost.holders.model.who_holds import RELATIONS
 from shardpost.holders.table_commits import restore_table
 from shardpost.maintenance.maintain import maintain, prune_old
 from shardpost.settings import Settings
+from shardpost.values.holding_rule import Rule
 from tests.support import histories
 from tests.support.histories import History, Record, arrow, close, country_of, put
 from tests.support.how_far import drawn
@@ -120,7 +121,7 @@ class AgedTables:
         ends = {"positions": {0: number}}
         made = Snapshot(
             *(number, self.now, self.now, ends, versions, Counts(len(latest))),
-            *("US", SHARDS, "test", run),
+            *(Rule("US"), SHARDS, "test", run),
             folded=folded,
             history_from=last.history_from if last else None,
             folders=last.folders if last else {},
@@ -193,7 +194,7 @@ class AgedTables:
         history = History(self._known(snapshot), [EXCHANGE])
         tables = OpenedTables(installed(self.settings).tables, at_snapshot(snapshot, *RELATIONS))
         for as_of in instants:
-            held = histories.held_by(tables, as_of, snapshot.country)
+            held = histories.held_by(tables, as_of, snapshot.rule)
             assert held == histories.holders_of(history, as_of), (snapshot.number, as_of)
 
     def _restored(self, last: Snapshot | None) -> dict[str, int]:

@@ -24,6 +24,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Record
 from shardpost.spark.job import JobResult
 from shardpost.topics import guards
+from shardpost.values.holding_rule import Rule
 from tests.support.histories import START, overwrite, rejected_row, snapshot
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
@@ -63,7 +64,7 @@ def commit_snapshot(kafka: MemoryKafka, **holders: list[str]) -> Snapshot:
     ends = inputs.unread(inputs.look(START, None)).ends
     made = Snapshot(
         *(1, START, START, ends, tables, Counts(1, 1, 1, 1)),
-        *(settings.country, SHARDS, "test", settings.home.name),
+        *(settings.rule, SHARDS, "test", settings.home.name),
     )
     snapshots.commit(installed(settings).tables, made)
     return made
@@ -75,16 +76,16 @@ def compact(kafka: MemoryKafka, asked: CompactionRequest) -> JobResult:
     All but the tables is as the job has it.
     """
 
-    def build(state: TopicState, unread: Unread, country: str) -> tuple[Snapshot, RunCounts]:
+    def build(state: TopicState, unread: Unread, rule: Rule) -> tuple[Snapshot, RunCounts]:
         number = state.last.number + 1 if state.last else 1
         rejected = {REJECTED_RECORDS.name: overwrite(kafka.settings, REJECTED_RECORDS, [])}
         tables = {**held(kafka, number, {"client": ["1"]}).tables, **rejected}
         now = datetime.now(UTC)
         made = Snapshot(
             *(number, now, now, {}, tables, Counts(1, 1, 1, 0)),
-            *(country, SHARDS, "test", kafka.settings.home.name),
+            *(rule, SHARDS, "test", kafka.settings.home.name),
         )
-        return state.noted(made, unread, kafka.settings.country), RunCounts()
+        return state.noted(made, unread, kafka.settings.rule), RunCounts()
 
     with guards.run(installed(kafka.settings), COMPACT_POSITIONS.name):
         result = compaction.compact(installed(kafka.settings), asked, build)

@@ -50,7 +50,7 @@ def held(settings: Settings) -> dict[str, list[str]]:
 def agree(settings: Settings, fold: Fold, country: str | None = None) -> None:
     """Hold tables, counts and topic against the fold: invariants 1 and 2."""
     snapshot = snapshots.current(installed(settings).tables)
-    holders = fold.holders(country or settings.country)
+    holders = fold.holders(country or settings.country, None if country else settings.holds)
     assert held(settings) == holders
     assert published(settings) == holders
     assert snapshot.counts.positions == len(fold.positions)

@@ -18,6 +18,7 @@ from shardpost.delta.table import Table
 from shardpost.holders.model.view_tables import CLIENT_EVENTS, CLIENTS, REJECTED_RECORDS, VIEW
 from shardpost.maintenance.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.settings import Settings
+from shardpost.values.holding_rule import Rule
 from tests.support.histories import arrow
 from tests.support.installed import installed
 from tests.support.object_store import folder_of
@@ -106,7 +107,7 @@ def write(settings: Settings, *, folded: bool, older: bool = False) -> Snapshot:
         ends = {settings.topic(name): {0: 10} for name in ("positions", "clients", "exchanges")}
         made = Snapshot(
             *(number, AT, AT, ends, dict(versions), Counts(rejected=4 if number > 1 else 0)),
-            *("US", settings.partitions, "test", f"run{number}"),
+            *(Rule("US"), settings.partitions, "test", f"run{number}"),
             folded=up_to,
         )
         snapshots.commit(installed(settings).tables, made)

@@ -26,13 +26,15 @@ from shardpost.holders.model.view_tables import (
     SHARE_HOLDERS,
     SHARE_HOLDERS_CHANGES,
 )
-from shardpost.holders.model.who_holds import holders, position_sort_key
+from shardpost.holders.model.who_holds import condition_of, holders, position_sort_key
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
+from shardpost.values.holding_rule import Rule
 from tests.support.installed import installed
 
 START = datetime(2026, 11, 16, tzinfo=UTC)
 SHARDS = 8
+US = Rule("US")
 
 
 @dataclass(frozen=True)
@@ -180,13 +182,18 @@ def latest(records: Iterable[Record]) -> dict[str, Record]:
     return known
 
 
-def holders_of(history: History, as_of: datetime | None = None) -> dict[str, list[str]]:
-    """Return client -> ids on exchanges in the US, by a plain fold of what is before T."""
+def holders_of(
+    history: History, as_of: datetime | None = None, rule: Rule = US
+) -> dict[str, list[str]]:
+    """Return client -> ids that count, by a plain fold of what is before T."""
     before = [r for r in history.positions if as_of is None or r.timestamp < as_of]
     found: dict[str, list[str]] = {}
     countries = _countries(history.exchanges, as_of)
     for key, record in latest(before).items():
-        if record.client is not None and countries.get(record.exchange or "") == "US":
+        values = {name: getattr(record, name, None) for name in ("client", "ticker", "exchange")}
+        values |= {"position": key, "country": countries.get(record.exchange or "")}
+        is_met = condition_of(rule).is_met(values | {"amount": float(record.amount)})
+        if record.client is not None and is_met:
             found.setdefault(record.client, []).append(key)
     return {client: sorted(ids, key=position_sort_key) for client, ids in found.items()}
 
@@ -207,11 +214,9 @@ def rejected_row(topic: str, offset: int, number: int = 1, **more: Any) -> dict[
     return row | more
 
 
-def held_by(
-    tables: OpenedTables, as_of: datetime | None, country: str = "US"
-) -> dict[str, list[str]]:
+def held_by(tables: OpenedTables, as_of: datetime | None, rule: Rule = US) -> dict[str, list[str]]:
     """Return who holds what by the as-of SQL."""
-    found = tables.rows(holders(country, as_of))
+    found = tables.rows(holders(rule, as_of))
     return {row["client"]: sorted(row["positions"], key=position_sort_key) for row in found}
 
 
@@ -255,7 +260,7 @@ def snapshot(number: int, versions: Mapping[str, int]) -> Snapshot:
     """Return a snapshot of those table versions, committed on the day of its number."""
     at = START + timedelta(days=number)
     ends = {"positions": dict.fromkeys(range(SHARDS), 0)}
-    return Snapshot(number, at, at, ends, versions, Counts(), "US", SHARDS, "test", "test")
+    return Snapshot(number, at, at, ends, versions, Counts(), Rule("US"), SHARDS, "test", "test")
 
 
 def overwrite(settings: Settings, table: Table, found: list[dict[str, Any]]) -> int:

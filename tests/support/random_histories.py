@@ -8,6 +8,7 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import VIEW
 from tests.support.histories import Batch, Record, close, country_of, put, reconcile, reject, retry
 
+AMOUNTS = strategies.sampled_from(["0", "-1", "100"])
 HOURS = strategies.integers(0, 9)
 KEYS = strategies.sampled_from(["1", "2", "10", "it's"])
 CLIENTS = strategies.sampled_from(["client1", "client2"])
@@ -25,7 +26,7 @@ def some_are_retries(
 
 
 POSITION_RECORDS = strategies.one_of(
-    strategies.builds(put, KEYS, CLIENTS, EXCHANGES, HOURS),
+    strategies.builds(put, KEYS, CLIENTS, EXCHANGES, HOURS, AMOUNTS),
     strategies.builds(close, KEYS, HOURS),
     strategies.builds(reject, KEYS, HOURS),
     strategies.builds(reconcile, KEYS, HOURS),

@@ -27,6 +27,7 @@ from tests.support.reference import (
 KEYS = strategies.sampled_from(["1", "2", "03", "3", "10", "x", "größe"])
 CLIENTS = strategies.sampled_from(["client1", "client2", "client3"])
 EXCHANGES = strategies.sampled_from(["NASDAQ", "LON", "NEW"])
+AMOUNTS = strategies.sampled_from([0, -1, 2.5])
 TIMES = strategies.integers(1_700_000_000_000, 1_790_000_000_000)
 BAD = [
     b"",
@@ -66,7 +67,7 @@ VALUES = strategies.one_of(
 RECORDS = strategies.one_of(
     strategies.builds(Again, strategies.integers(0, 9), VALUES),
     strategies.builds(position, KEYS, CLIENTS, EXCHANGES, timestamp_ms=TIMES),
-    strategies.builds(position, KEYS, CLIENTS, EXCHANGES, timestamp_ms=TIMES),
+    strategies.builds(position, KEYS, CLIENTS, EXCHANGES, AMOUNTS, timestamp_ms=TIMES),
     strategies.builds(closed, KEYS, timestamp_ms=TIMES),
     strategies.builds(Growth),
     strategies.builds(

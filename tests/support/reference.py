@@ -12,10 +12,11 @@ from typing import Any
 from confluent_kafka import KafkaError, Message, Producer
 
 from shardpost.delta.snapshot import LONGEST_EXCHANGE
-from shardpost.holders.model.who_holds import position_sort_key
+from shardpost.holders.model.who_holds import condition_of, position_sort_key
 from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
+from shardpost.values.holding_rule import Rule
 from shardpost.values.topic_names import TopicName
 from tests.support.installed import installed
 
@@ -42,8 +43,14 @@ class Retry:
     timestamp_ms: int = 1_790_000_000_000
 
 
-def position(key: str, client: str, exchange: str, **more: Any) -> Raw:
-    form = {"PositionId": key, "Client": client, "Ticker": "T", "Amount": 1, "Exchange": exchange}
+def position(key: str, client: str, exchange: str, amount: float = 1, **more: Any) -> Raw:
+    form: dict[str, Any] = {
+        "PositionId": key,
+        "Client": client,
+        "Ticker": "T",
+        "Exchange": exchange,
+    }
+    form |= {"Amount": amount}
     return Raw("positions", key.encode(), json.dumps(form).encode(), **more)
 
 
@@ -124,12 +131,16 @@ class Fold:
     def _open(self, topic: str) -> dict[str, Any]:
         return {k: form for (t, k), (_, form) in self._latest.items() if t == topic and form}
 
-    def holders(self, country: str = "US") -> dict[str, list[str]]:
+    def holders(self, country: str = "US", holds: str | None = None) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         positions, countries = self.positions, self.countries
+        is_met = condition_of(Rule(country, holds)).is_met
         for key in sorted(positions, key=position_sort_key):
-            if countries.get(positions[key]["Exchange"]) == country:
-                found.setdefault(positions[key]["Client"], []).append(key)
+            form = positions[key]
+            values = {name.lower(): form[name] for name in POSITION}
+            values |= {"position": key, "country": countries.get(form["Exchange"])}
+            if is_met(values):
+                found.setdefault(form["Client"], []).append(key)
         return found
 
 

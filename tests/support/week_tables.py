@@ -15,6 +15,7 @@ from shardpost.holders.model.view_tables import (
     POSITIONS,
 )
 from shardpost.settings import Settings
+from shardpost.values.holding_rule import Rule
 from shardpost.weekly_email.delivery_status import WeekStatus, audience_of
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardStatus
@@ -75,7 +76,7 @@ class World:
         at = committed_at or looked_at
         made = Snapshot(
             *(self.number, at, looked_at, {}, versions, Counts()),
-            *(self.settings.country, self.settings.partitions, "test", "test"),
+            *(self.settings.rule, self.settings.partitions, "test", "test"),
         )
         snapshots.commit(installed(self.settings).tables, made)
         return made
@@ -84,7 +85,7 @@ class World:
         """Put tables in use by which that country's stock counts, as the swap of a rebuild does."""
         last = snapshots.current(installed(self.settings).tables)
         self.number = number = last.number + 1
-        changed = replace(last, number=number, country=country, rebuilt_in=number)
+        changed = replace(last, number=number, rule=Rule(country), rebuilt_in=number)
         changed = replace(changed, set_country=self.settings.country)
         snapshots.commit(installed(self.settings).tables, changed)
 

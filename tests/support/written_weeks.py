@@ -14,6 +14,7 @@ from shardpost.holders.model import view_tables
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from shardpost.values.holding_rule import Rule
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
@@ -110,7 +111,7 @@ def written(
     ]
     folder = f"{week}.{audience}"
     _write_audience(settings, folder, rows)
-    given = (str(week), folder, 1, week.end, at, settings.partitions, len(rows), "US")
+    given = (str(week), folder, 1, week.end, at, settings.partitions, len(rows), Rule("US"))
     return replace(FrozenWeek(*given), **changed)
 
 

@@ -14,6 +14,7 @@ from hypothesis import settings as of_hypothesis
 from shardpost.delta import snapshots
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
+from shardpost.values.holding_rule import Rule
 from shardpost.watch.sources import collect_emails
 from shardpost.weekly_email.delivery_status import find_late
 from shardpost.weekly_email.ledger_topic import Ledger
@@ -106,7 +107,7 @@ def test_it_is_the_country_of_the_freeze_that_counts(at: Settings) -> None:
     week = frozen(at, history)
     snapshots.commit(
         installed(at).tables,
-        replace(snapshots.current(installed(at).tables), number=3, country="GB"),
+        replace(snapshots.current(installed(at).tables), number=3, rule=Rule("GB")),
     )
     assert find_late(installed(at), week) == late_document()
 

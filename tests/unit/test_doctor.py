@@ -25,6 +25,7 @@ from shardpost.locks.process_identity import stat_of
 from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.settings import Settings
 from shardpost.spark import jars
+from shardpost.values.holding_rule import Rule
 from shardpost.watch import audit, doctor
 from shardpost.watch.audit import check_kafka, check_version
 from shardpost.watch.doctor import CHECKS, bounded, examine, impatient
@@ -207,14 +208,14 @@ def test_a_snapshot_that_was_not_looked_at_for_long_needs_a_compaction(
     hours: float, state: str
 ) -> None:
     at = NOW - timedelta(hours=hours)
-    snapshot = Snapshot(7, at, at, {}, {}, Counts(), "US", 1, "1", "run")
+    snapshot = Snapshot(7, at, at, {}, {}, Counts(), Rule("US"), 1, "1", "run")
     found = check_freshness(snapshot, NOW, timedelta(hours=1))
     assert found.state == state
     assert found.cure == (None if state == "ok" else "shardpost compact")
 
 
 def test_a_snapshot_of_the_future_or_of_no_known_time_is_an_error() -> None:
-    made = Snapshot(7, NOW, NOW, {}, {}, Counts(), "US", 1, "1", "run")
+    made = Snapshot(7, NOW, NOW, {}, {}, Counts(), Rule("US"), 1, "1", "run")
     ahead = check_freshness(
         replace(made, looked_at=NOW + timedelta(days=8)), NOW, timedelta(hours=1)
     )

@@ -19,6 +19,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
 from shardpost.topics.guards import require_stores
 from shardpost.topics.model.finding import Severity
+from shardpost.values.holding_rule import Rule
 from shardpost.watch import audit, table_checks
 from shardpost.watch.model.doctor_finding import DoctorFinding
 from tests.support.installed import installed
@@ -168,7 +169,9 @@ def test_keys_in_several_partitions_are_named_for_a_week(
 ) -> None:
     def named(ago: timedelta) -> list[DoctorFinding]:
         scattered = {"positions": Scattered(3, NOW - ago, 7, ("1", "2"))}
-        made = Snapshot(7, NOW, NOW, {}, {}, Counts(), "US", 2, "1", "run", scattered=scattered)
+        made = Snapshot(
+            7, NOW, NOW, {}, {}, Counts(), Rule("US"), 2, "1", "run", scattered=scattered
+        )
         monkeypatch.setattr(snapshots, "newest", lambda _: made)
         return [*audit.check_topics(installed(kafka.settings), NOW)]
 

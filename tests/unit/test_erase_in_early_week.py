@@ -11,6 +11,7 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
 from shardpost.maintenance import erasure
 from shardpost.settings import Settings
+from shardpost.values.holding_rule import Rule
 from shardpost.weekly_email.email_job import EmailRequest, Mode, ResendPolicy
 from shardpost.weekly_email.email_run import prepare, send
 from shardpost.weekly_email.ledger_topic import ShardLedger
@@ -65,10 +66,10 @@ def test_a_run_that_began_before_a_swap_mails_nobody_of_the_tables_before_it(
 ) -> None:
     last = snapshots.current(installed(at).tables)
     number = last.number + 1
-    swapped = replace(last, number=number, country="GB", rebuilt_in=number)
+    swapped = replace(last, number=number, rule=Rule("GB"), rebuilt_in=number)
     snapshots.commit(installed(at).tables, replace(swapped, set_country=at.country))
     options = SendOptions(begun.context, ResendPolicy(), NOW, time.time())
-    with pytest.raises(ShardpostError, match="tables were swapped, or the country changed, since"):
+    with pytest.raises(ShardpostError, match="tables were swapped, or who holds was changed"):
         send(installed(at), begun, options, REQUEST)
     assert prepare(installed(at), REQUEST, WeekState(installed(at), WEEK)).context.country == "GB"
 

@@ -28,6 +28,7 @@ from shardpost.maintenance import erasure, removable_files
 from shardpost.maintenance.maintain import maintain, maintain_all
 from shardpost.settings import Settings
 from shardpost.tables import rejected
+from shardpost.values.holding_rule import Rule
 from shardpost.weekly_email.model.week import FrozenWeek
 from tests.support import decisions
 from tests.support.at_step import at_step, killing
@@ -180,7 +181,7 @@ def test_the_next_maintenance_after_an_hour_leaves_nothing_on_the_disk(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(removable_files, "noted_snapshots", lambda _settings: {1, 2})
-    commit_row(at, FrozenWeek("2026-W46", "x", 2, AT, AT, 2, 2, "US"))
+    commit_row(at, FrozenWeek("2026-W46", "x", 2, AT, AT, 2, 2, Rule("US")))
     erased(at)
     maintain(installed(at), datetime.now(UTC) + GRACE / 2)
     old = snapshots.list_all(installed(at).tables)[1]

@@ -30,6 +30,7 @@ from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.holders.position_history import explanation
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.settings import Settings
+from shardpost.values.holding_rule import Rule
 from tests.support.appended_histories import AppendedHistories
 from tests.support.histories import (
     Batch,
@@ -76,7 +77,7 @@ def read(history: History) -> tuple[list[PositionRecord], list[ExchangeRecord]]:
 
 def explained(client: str, *batches: Batch) -> list[tuple[str, ...]]:
     """Return (position, change, topic@offset, why) for a client."""
-    found = explain(client, *read(history_of(batches)), "US")
+    found = explain(client, *read(history_of(batches)), Rule("US"))
     return [
         (t.position, t.change, f"{t.coordinates.topic}@{t.coordinates.offset}", t.why)
         for t in found
@@ -106,7 +107,7 @@ def test_replaying_the_changes_gives_the_holders_of_every_snapshot(batches: list
             transition
             for key in {record.key for record in positions}
             for own in [[one for one in positions if one.key == key]]
-            for transition in Replay.of(own, exchanges, "US").changes
+            for transition in Replay.of(own, exchanges, Rule("US")).changes
         ]
         expected = {client: set(ids) for client, ids in holders_of(history).items()}
         assert replayed(found) == expected
@@ -201,7 +202,7 @@ def test_an_older_partition_read_later_changes_nothing() -> None:
     history = history_of([Batch([new], [US]), Batch([old])])
     high, low = (Record(**asdict(r) | {"seq": 9 - r.seq}) for r in history.positions)
     positions, exchanges = read(History([high, low], history.exchanges))
-    found = Replay.of(positions, exchanges, "US").changes
+    found = Replay.of(positions, exchanges, Rule("US")).changes
     assert [(t.client, t.change) for t in found] == [("client2", "put")]
 
 

@@ -22,6 +22,7 @@ from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.topic_metadata import RecreatedTopicError, require_same_topics
 from shardpost.rebuilds.spark.histories import held_now, not_held
 from shardpost.settings import Settings
+from shardpost.values.holding_rule import Rule
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 from tests.support.transactions import begun_transaction
@@ -61,13 +62,15 @@ def noted(kafka: MemoryKafka, last: Snapshot) -> Snapshot:
     """Return the snapshot after a run that found nothing new."""
     found = look(kafka, last)
     assert found.ranges == []
-    return look_of(kafka, last).noted(last, found, "US")
+    return look_of(kafka, last).noted(last, found, Rule("US"))
 
 
 def snapshot_of(kafka: MemoryKafka, unread: Unread, **more: object) -> Snapshot:
     """Return the snapshot that a run leaves that read all of it."""
     known = {"topic_ids": look_of(kafka, None).ids, "generations": unread.generations} | more
-    made = Snapshot(*(1, EARLIER, EARLIER, unread.ends, {}, Counts(), "US", 2, "test", "test"))
+    made = Snapshot(
+        *(1, EARLIER, EARLIER, unread.ends, {}, Counts(), Rule("US"), 2, "test", "test")
+    )
     return replace(made, **known)  # type: ignore[arg-type]
 
 

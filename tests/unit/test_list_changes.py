@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardpost.delta.table import text_literal
-from shardpost.holders.model.who_holds import changed_holders, position_sort_key
+from shardpost.holders.model.who_holds import RuleAt, changed_holders, position_sort_key
 from shardpost.holders.spark.fold import ListChange, list_changes
+from shardpost.values.holding_rule import Rule
 from tests.support.how_far import some
 
 
@@ -45,7 +46,8 @@ def changes_of(
     rows = [(id_, *astuple(old), *astuple(new)) for id_, old, new in positions] or [(None,) * 7]
     values = ", ".join(f"({', '.join(map(literal, names, row))})" for row in rows)
     table = f"(SELECT * FROM (VALUES {values}) v ({', '.join(names)}) WHERE key IS NOT NULL)"  # noqa: S608
-    sql = changed_holders(before, now).format(changed=table)
+    by_then, by_now = (RuleAt(Rule("US"), dict.fromkeys(codes, "US")) for codes in (before, now))
+    sql = changed_holders(by_then, by_now).format(changed=table)
     found = pa.RecordBatchReader.from_stream(QueryBuilder().execute(sql)).read_all()
     return list_changes(zip(*(column.to_pylist() for column in found.columns), strict=True))
 

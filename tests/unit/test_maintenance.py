@@ -33,6 +33,7 @@ from shardpost.maintenance.maintain import maintain
 from shardpost.maintenance.model.plan import Plan
 from shardpost.maintenance.stored_tables import TABLES, table_sizes
 from shardpost.settings import Settings
+from shardpost.values.holding_rule import Rule
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import FROZEN_WEEKS, audience_table
@@ -278,7 +279,7 @@ def test_an_audience_that_is_being_frozen_stays(aged: AgedTables) -> None:
 
 def _freeze(settings: Settings, week: str) -> None:
     number = snapshots.current(installed(settings).tables).number
-    commit_row(settings, FrozenWeek(week, week, number, START, START, 2, 1, "US"))
+    commit_row(settings, FrozenWeek(week, week, number, START, START, 2, 1, Rule("US")))
 
 
 def test_what_was_never_committed_of_an_audience_goes_a_day_before_the_last_freeze(

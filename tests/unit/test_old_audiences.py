@@ -13,6 +13,7 @@ import pytest
 from shardpost.delta import storage
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
+from shardpost.values.holding_rule import Rule
 from shardpost.weekly_email import frozen_weeks, week_retention
 from shardpost.weekly_email.email_run import run
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
@@ -229,7 +230,7 @@ def test_a_run_that_read_the_week_before_it_was_erased_refuses_it_behind_its_loc
 def test_an_erased_week_is_not_frozen_again(at: Settings) -> None:
     erase_old_audiences(installed(at), NOW)
     with pytest.raises(ShardpostError, match="was frozen by another run"):
-        commit_row(at, FrozenWeek(str(OLD), "x", 9, OLD.end, NOW, 2, 9, "US"))
+        commit_row(at, FrozenWeek(str(OLD), "x", 9, OLD.end, NOW, 2, 9, Rule("US")))
 
 
 def test_the_status_of_the_week_says_that_its_audience_was_erased(

@@ -31,6 +31,7 @@ from shardpost.settings import Settings
 from shardpost.spark.job import JobResult, JobSpec
 from shardpost.spark.submit import submit
 from shardpost.topics.guards import NotOwnerError
+from shardpost.values.holding_rule import Rule
 from shardpost.watch.sources import collect_snapshot
 from shardpost.watch.table_checks import check_snapshot
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, WITH_ADDRESS, FrozenWeeks
@@ -97,7 +98,9 @@ def test_what_a_snapshot_would_lose_is_named_at_once(settings: Settings) -> None
         require_plausible(installed(settings), last, made, CompactionRequest())
     without = {**last.tables, EXCHANGES.name: overwrite(settings, EXCHANGES, [])}
     moved = replace(last, number=2, counts=Counts(40, 1, 3), tables=without)
-    cause = r"No longer in 'US': 'NASDAQ'; check their last records in exchanges\. If"
+    cause = (
+        r"No longer in the same country: 'LON', 'NASDAQ'; check the last records in exchanges\. If"
+    )
     said = rf"snapshot 2: holders fall from 20 to 1, .* or changed\. {cause}"
     with pytest.raises(CollapseError, match=said):
         require_plausible(installed(settings), last, moved, CompactionRequest())
@@ -110,10 +113,13 @@ def test_what_a_snapshot_would_lose_is_named_at_once(settings: Settings) -> None
     [
         (
             "us",
-            r"'us': no exchange has it: did you mean US\? .* GB, US, and snapshot 1 is for 'US'",
+            r"country us: no exchange has it: did you mean US\? .* GB, US, and snapshot 1 is",
         ),
-        ("UK", r"'UK': no exchange has it\. Their countries are GB, US, and"),
-        ("GB", r"'GB': snapshot 1 is for 'US'\. .*`shardpost rebuild .* --country-changed applies"),
+        ("UK", r"country UK: no exchange has it\. Their countries are GB, US, and"),
+        (
+            "GB",
+            r"country GB: snapshot 1 is for country US\. .*`shardpost rebuild .* --country-ch",
+        ),
     ],
 )
 def test_another_country_than_the_last_is_refused_with_the_ways_on(
@@ -121,12 +127,12 @@ def test_another_country_than_the_last_is_refused_with_the_ways_on(
 ) -> None:
     last = snapshots.current(installed(settings).tables)
     with pytest.raises(UsageError, match=said) as found:
-        plausibility.require_country(installed(settings).tables, last, country)
+        plausibility.require_rule(installed(settings).tables, last, Rule(country))
     assert found.value.exit_code == BAD_USAGE
     [finding] = [
         one
         for one in check_snapshot(installed(of_country(settings, country)), START)
-        if one.check == "country"
+        if one.check == "who holds"
     ]
     assert (finding.state, finding.found) == ("error", str(found.value))
 
@@ -134,32 +140,32 @@ def test_another_country_than_the_last_is_refused_with_the_ways_on(
 def test_the_country_of_the_last_snapshot_counts_whether_or_not_an_exchange_has_it(
     settings: Settings,
 ) -> None:
-    last = replace(snapshots.current(installed(settings).tables), country="FR", set_country="DE")
-    plausibility.require_country(
-        installed(settings).tables, last, "DE"
+    last = replace(snapshots.current(installed(settings).tables), rule=Rule("FR"), set_country="DE")
+    plausibility.require_rule(
+        installed(settings).tables, last, Rule("DE")
     )  # swapped to FR, and not set otherwise since
-    plausibility.require_country(installed(settings).tables, last, "FR")
-    with pytest.raises(UsageError, match="'GB': snapshot 1 is for 'FR'"):
-        plausibility.require_country(installed(settings).tables, last, "GB")
+    plausibility.require_rule(installed(settings).tables, last, Rule("FR"))
+    with pytest.raises(UsageError, match="country GB: snapshot 1 is for country FR"):
+        plausibility.require_rule(installed(settings).tables, last, Rule("GB"))
 
 
 def test_a_first_country_is_one_of_an_exchange_if_any_has_one(settings: Settings) -> None:
     made = snapshots.current(installed(settings).tables)
-    plausibility.require_exchange_in("GB", installed(settings).tables, made)
-    with pytest.raises(UsageError, match=r"'us': .*did you mean US\? .*--country-changed"):
-        plausibility.require_exchange_in("us", installed(settings).tables, made)
+    plausibility.require_met(Rule("GB"), installed(settings).tables, made)
+    with pytest.raises(UsageError, match=r"country us: .*did you mean US\? .*--country-changed"):
+        plausibility.require_met(Rule("us"), installed(settings).tables, made)
     write(settings, [])
     none = replace(made, tables={})
-    plausibility.require_exchange_in("us", installed(settings).tables, none)
+    plausibility.require_met(Rule("us"), installed(settings).tables, none)
 
 
 def test_a_rebuild_of_a_country_that_no_exchange_has_is_not_begun(settings: Settings) -> None:
     of = RebuildRequest(Action.START, "me", country="gb", tables=("share_holders",))
-    with pytest.raises(UsageError, match=r"'gb': .*did you mean GB\?"):
+    with pytest.raises(UsageError, match=r"country gb: .*did you mean GB\?"):
         begun(installed(settings), of)
     assert registry.list_rebuilds(installed(settings).tables) == []
     begun(installed(settings), replace(of, country="GB"))
-    registry.require_country(
+    registry.require_rule(
         installed(of_country(settings, "GB")), snapshots.current(installed(settings).tables)
     )  # by its swap
 

@@ -21,6 +21,7 @@ from shardpost.settings import Settings
 from shardpost.spark.job import BY_DEFAULT, document_of
 from shardpost.spark.submit import submit
 from shardpost.topics import guards
+from shardpost.values.holding_rule import Rule
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, configure, limit, published
 from tests.support.installed import installed
 from tests.support.letter_world import committed
@@ -72,20 +73,20 @@ def test_with_nothing_new_all_that_was_looked_at_is_noted(kafka: MemoryKafka) ->
 
 
 def test_with_nothing_new_the_country_that_is_set_now_is_noted(kafka: MemoryKafka) -> None:
-    swapped = replace(commit_snapshot(kafka), country="US", set_country="GB")
+    swapped = replace(commit_snapshot(kafka), rule=Rule("US"), set_country="GB")
     snapshots.update_looked_at(installed(kafka.settings).tables, swapped)
     assert submit(installed(kafka.settings), COMPACT_POSITIONS)[0] == 0
     british = kafka.settings.model_copy(update={"country": "GB"})
-    with pytest.raises(UsageError, match="'GB': snapshot 1 is for 'US'"):
-        plausibility.require_country(
-            installed(british).tables, snapshots.current(installed(british).tables), "GB"
+    with pytest.raises(UsageError, match="country GB: snapshot 1 is for country US"):
+        plausibility.require_rule(
+            installed(british).tables, snapshots.current(installed(british).tables), Rule("GB")
         )
 
 
 def test_a_confirmed_country_is_that_of_the_setting_though_a_swap_chose_another(
     kafka: MemoryKafka,
 ) -> None:
-    swapped = replace(commit_snapshot(kafka), country="GB", set_country="US")
+    swapped = replace(commit_snapshot(kafka), rule=Rule("GB"), set_country="US")
     snapshots.update_looked_at(installed(kafka.settings).tables, swapped)
     confirmed = document_of(CompactionRequest(country_changed=True))
     assert COMPACT_POSITIONS.without_spark(installed(kafka.settings), confirmed) is None

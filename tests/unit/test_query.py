@@ -238,7 +238,7 @@ def test_snapshots_have_the_form_of_the_contract(shardpost: CommandLine) -> None
     first, second = shardpost.json("snapshots")
     assert (first["snapshot"], second["snapshot"]) == (1, 2)
     assert set(first) == {
-        *("snapshot", "committed_at", "looked_at", "end_offsets", "tables", "country"),
+        *("snapshot", "committed_at", "looked_at", "end_offsets", "tables", "country", "holds"),
         *("positions", "holders", "rejected", "unknown_exchanges"),
     }
     assert first["country"] == "US"

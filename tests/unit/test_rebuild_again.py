@@ -28,6 +28,7 @@ from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.spark.job import JobResult
 from shardpost.topics import guards
+from shardpost.values.holding_rule import Rule
 from tests.support import decisions
 from tests.support.at_step import at_step, killing
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, published, records
@@ -46,7 +47,7 @@ def needs_spark(*_: object) -> NoReturn:
 def without_new_records(_: Installation, view: Snapshot, at: Snapshot, _own: object) -> Snapshot:
     """Top up tables where no record came."""
     kept: dict[str, Any] = {"tables": view.tables, "folders": view.folders, "folded": view.folded}
-    kept |= {"country": view.country, "set_country": view.set_country}
+    kept |= {"rule": view.rule, "set_country": view.set_country}
     return replace(at, **kept, rebuilt_in=view.rebuilt_in)
 
 
@@ -59,7 +60,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def compacted(settings: Settings) -> JobResult:
     """Compact, and top up what waits, as the job does."""
-    own, held = installed(settings), run.with_country_held
+    own, held = installed(settings), run.with_rule_held
     result = compaction.compact(own, CompactionRequest(), now_in_force=held)
     run.top_up_waiting(own)
     return result
@@ -200,7 +201,7 @@ def test_a_compaction_that_waited_for_a_swap_keeps_the_country_of_the_swap(
     code, result = compacted(settings)
     assert (code, result["changed"], result["published"]) == (DONE, False, 0)
     newest = snapshots.current(installed(kafka.settings).tables)
-    assert (newest.country, newest.number) == ("GB", newest.rebuilt_in)
+    assert (newest.rule.country, newest.number) == ("GB", newest.rebuilt_in)
 
 
 @pytest.mark.parametrize("action", ["swap", "drop"])
@@ -341,7 +342,7 @@ def test_without_a_country_it_is_the_one_in_force(kafka: MemoryKafka, rebuild: R
     done(kafka.settings, Action.SWAP)
     drop.drop(installed(kafka.settings), "me", "a test")
     again = begun(installed(kafka.settings), RebuildRequest(Action.START, "me", tables=OWN))
-    assert (kafka.settings.country, again.country) == ("US", "GB")
+    assert (kafka.settings.country, again.rule.country) == ("US", "GB")
 
 
 def test_a_rebuild_that_other_code_has_decoded_is_not_gone_on_with(kafka: MemoryKafka) -> None:
@@ -387,10 +388,10 @@ def test_a_rollback_confirms_no_country_that_was_set_after_the_swap(kafka: Memor
     done(british, Action.ROLLBACK)
     drop.drop(installed(british), "me", "a test")
     last = snapshots.current(installed(british).tables)
-    assert last.country == "US"
-    with pytest.raises(UsageError, match="'GB': snapshot 4 is for 'US'"):
-        plausibility.require_country(installed(british).tables, last, british.country)
-    plausibility.require_country(installed(kafka.settings).tables, last, "US")
+    assert last.rule == Rule("US")
+    with pytest.raises(UsageError, match="country GB: snapshot 4 is for country US"):
+        plausibility.require_rule(installed(british).tables, last, british.rule)
+    plausibility.require_rule(installed(kafka.settings).tables, last, Rule("US"))
 
 
 @pytest.mark.usefixtures("rebuild")
@@ -399,7 +400,7 @@ def test_while_tables_wait_beside_a_confirmed_country_is_refused_rather_than_ign
 ) -> None:
     british = kafka.settings.model_copy(update={"country": "GB"})
     confirmed = CompactionRequest(country_changed=True)
-    with pytest.raises(UsageError, match=r"--country-changed: 'US' stays .* rebuild 2 is swapped"):
-        run.with_country_held(installed(british), confirmed)
-    assert run.with_country_held(installed(british), CompactionRequest()).settings.country == "US"
-    assert run.with_country_held(installed(kafka.settings), confirmed).settings.country == "US"
+    with pytest.raises(UsageError, match=r"--country-changed: country US stays .* rebuild 2 is"):
+        run.with_rule_held(installed(british), confirmed)
+    assert run.with_rule_held(installed(british), CompactionRequest()).settings.country == "US"
+    assert run.with_rule_held(installed(kafka.settings), confirmed).settings.country == "US"

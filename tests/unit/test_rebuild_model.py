@@ -28,6 +28,7 @@ from shardpost.rebuilds.model.rebuild import (
     with_dependents,
 )
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest, tables_of
+from shardpost.values.holding_rule import Rule
 from tests.support import histories
 
 AT = datetime(2026, 11, 16, tzinfo=UTC)
@@ -44,7 +45,7 @@ HOLDERS = ("share_holders", "share_holders_changes")
 def rebuild(**more: object) -> Rebuild:
     candidate = snapshot(folders={"share_holders": "share_holders.2"})
     return Rebuild(
-        *(2, AT, AT, "me", Source.HISTORY, "GB", ("share_holders",), 3),
+        *(2, AT, AT, "me", Source.HISTORY, Rule("GB"), ("share_holders",), 3),
         candidate=candidate,
         **more,  # type: ignore[arg-type]
     )
@@ -130,12 +131,12 @@ def test_it_is_in_use_for_good_while_any_of_its_tables_is() -> None:
 
 
 def test_the_country_in_force_follows_the_setting_only_when_that_is_changed() -> None:
-    assert snapshot().country_now("US") == "US"
-    assert snapshot().country_now("GB") == "GB"
+    assert snapshot().rule_now(Rule("US")) == Rule("US")
+    assert snapshot().rule_now(Rule("GB")) == Rule("GB")
     swapped = snapshot(set_country="GB")  # US by a swap, while the setting was GB
-    assert swapped.country_now("GB") == "US"
-    assert swapped.country_now("US") == "US"
-    assert swapped.country_now("FR") == "FR"
+    assert swapped.rule_now(Rule("GB")) == Rule("US")
+    assert swapped.rule_now(Rule("US")) == Rule("US")
+    assert swapped.rule_now(Rule("FR")) == Rule("FR")
 
 
 def test_a_view_is_the_same_after_it_was_written_as_text() -> None:
@@ -172,8 +173,8 @@ def test_progress_says_share_rate_and_the_time_that_is_left() -> None:
     assert Progress().summary() == "0 of 0 records, 100%"
 
 
-OLD: dict[str, Any] = {"snapshot": 7, "country": "US", "tables": {"positions": 4}}
-NEW: dict[str, Any] = {"snapshot": 7, "country": "GB", "tables": {"positions.2": 1}}
+OLD: dict[str, Any] = {"snapshot": 7, "country": "US", "holds": None, "tables": {"positions": 4}}
+NEW: dict[str, Any] = {"snapshot": 7, "country": "GB", "holds": None, "tables": {"positions.2": 1}}
 
 
 def holder(client: str, *ids: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, RebuildReques
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.spark import job as spark_job
+from shardpost.values.holding_rule import Rule
 from tests.support.aged_rebuilds import drop_open
 from tests.support.at_step import at_step, killing
 from tests.support.histories import Batch, overwrite, put, snapshot, write
@@ -61,7 +62,7 @@ def test_what_is_stored_is_read_again(settings: Settings) -> None:
     rebuild = begun(installed(settings), order("GB"))
     assert registry.current(installed(settings).tables) == rebuild
     assert rebuild.candidate.tables == {}
-    assert rebuild.candidate.country == "GB"
+    assert rebuild.candidate.rule == Rule("GB")
     changed = replace(
         rebuild,
         state=State.BUILT,

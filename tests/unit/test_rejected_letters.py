@@ -20,6 +20,7 @@ from shardpost.kafka import records
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Record
 from shardpost.kafka.transactions import FencedError
+from shardpost.values.holding_rule import Rule
 from tests.support.at_step import dying
 from tests.support.histories import START, overwrite
 from tests.support.histories import rejected_row as row
@@ -48,7 +49,7 @@ def committed(
     version = overwrite(kafka.settings, REJECTED_RECORDS, rows)
     view = Snapshot(
         *(number, START, START, {}, {REJECTED_RECORDS.name: version}),
-        *(Counts(rejected=len(rows)), "US", 1, "test", run),
+        *(Counts(rejected=len(rows)), Rule("US"), 1, "test", run),
     )
     snapshots.commit(installed(kafka.settings).tables, view)
     return view

@@ -34,6 +34,7 @@ from shardpost.delta.snapshot_retention import (
 )
 from shardpost.delta.table import Table
 from shardpost.settings import Settings
+from shardpost.values.holding_rule import Rule
 from tests.support.how_far import up_to
 from tests.support.installed import installed
 
@@ -45,7 +46,7 @@ AT = datetime(2026, 11, 16, tzinfo=UTC)
 def snapshot(number: int, **more: object) -> Snapshot:
     ends = {"positions": {0: 5}}
     made = Snapshot(
-        *(number, AT, AT, ends, {"positions": 1}, Counts(1, 1, 1), "US", 8, "0.1", "run")
+        *(number, AT, AT, ends, {"positions": 1}, Counts(1, 1, 1), Rule("US"), 8, "0.1", "run")
     )
     return replace(made, **more)  # type: ignore[arg-type]
 

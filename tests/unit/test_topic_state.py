@@ -25,6 +25,7 @@ from shardpost.holders.model.topic_state import (
 )
 from shardpost.kafka.coordinates import Coordinates, OffsetRange, Offsets, OpenTransaction
 from shardpost.kafka.offsets import ends_of
+from shardpost.values.holding_rule import Rule
 
 
 def test_a_first_run_reads_from_the_low_watermark() -> None:
@@ -81,7 +82,7 @@ EARLIER = NOW - timedelta(minutes=30)
 
 
 def last(looked_at: datetime, incomplete: IncompleteLook | None = None) -> Snapshot:
-    made = Snapshot(1, looked_at, looked_at, {}, {}, Counts(), "US", 2, "test", "test")
+    made = Snapshot(1, looked_at, looked_at, {}, {}, Counts(), Rule("US"), 2, "test", "test")
     return replace(made, incomplete=incomplete)
 
 
@@ -284,10 +285,10 @@ def test_what_is_lowered_counts_at_once() -> None:
 def test_a_look_notes_what_is_in_force_and_with_open_transactions_the_stricter_since() -> None:
     strict, now = {"positions": COMPACTED}, {"positions": compaction_of({"cleanup.policy": ""})}
     found, state = Unread([], {}, {}, strict), TopicState(NOW, None, {}, configured=now)
-    noted = state.noted(last(NOW), found, "US").cleaning
+    noted = state.noted(last(NOW), found, Rule("US")).cleaning
     assert noted == {"positions": Cleaning((), 0, DAY, 7 * DAY)}
     hidden = [OpenTransaction(Coordinates("positions", 0, 5), EARLIER)]
-    noted = state.noted(last(NOW), replace(found, open_transactions=hidden), "US").cleaning
+    noted = state.noted(last(NOW), replace(found, open_transactions=hidden), Rule("US")).cleaning
     assert noted == {"positions": Cleaning(("compact",), DAY, DAY, 7 * DAY)}
 
 

@@ -21,6 +21,7 @@ from shardpost.locks.claims import LostLockError
 from shardpost.locks.locks import LockedError
 from shardpost.settings import Settings
 from shardpost.topics.guards import StoreTopic, describe_stores
+from shardpost.values.holding_rule import Rule
 from shardpost.weekly_email import week_state
 from shardpost.weekly_email.email_job import ResendPolicy
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -40,7 +41,7 @@ from tests.support.written_weeks import begin, commit_row
 
 WEEK = IsoWeek(2026, 47)
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
-FROZEN = FrozenWeek(str(WEEK), "x", 1, WEEK.end, NOW, 2, 10, "US")
+FROZEN = FrozenWeek(str(WEEK), "x", 1, WEEK.end, NOW, 2, 10, Rule("US"))
 LEDGER = "weekly-emails"
 
 

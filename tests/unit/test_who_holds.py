@@ -18,8 +18,10 @@ from shardpost.holders.listed_holders import HoldersQuery, query_holders
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS, FoldingRule
 from shardpost.holders.model.who_holds import RELATIONS, counted_positions, position_sort_key
 from shardpost.settings import Settings
+from shardpost.values.holding_rule import Rule
 from tests.support.histories import (
     START,
+    US,
     Batch,
     Record,
     close,
@@ -39,12 +41,16 @@ from tests.support.random_histories import LAYERED_BATCHES
 
 
 def held(at: Settings, as_of: datetime | None, country: str = "US") -> dict[str, list[str]]:
-    return held_by(OpenedTables(installed(at).tables, dict.fromkeys(RELATIONS)), as_of, country)
+    return held_by(
+        OpenedTables(installed(at).tables, dict.fromkeys(RELATIONS)), as_of, Rule(country)
+    )
 
 
 def rows_of(at: Settings, as_of: datetime | None, *positions: Record) -> list[tuple[str, ...]]:
     write(at, [Batch(positions, [country_of("NASDAQ", "US"), country_of("LON", "GB")])])
-    found = rows(installed(at).tables, counted_positions("US", as_of), dict.fromkeys(RELATIONS))
+    found = rows(
+        installed(at).tables, counted_positions(Rule("US"), as_of), dict.fromkeys(RELATIONS)
+    )
     return sorted(tuple(row.values()) for row in found)
 
 
@@ -93,6 +99,8 @@ def test_all_digit_ids_come_first_by_number_then_the_rest_by_code_point() -> Non
     ]
 
 
+ABOVE_0 = Rule("US", "amount > 0 AND country = 'US'")
+UNKNOWN = Rule("US", "country IS NULL OR country = 'GB' AND client <> 'client1'")
 TIMES = (None, *(START + timedelta(hours=hour) for hour in range(0, 11, 2)))
 ALL = frozenset({"positions", "exchanges", "share_holders"})
 STORED = ("key", "seq", "snapshot", "retry_offset", "is_open", "client", "exchange")
@@ -114,7 +122,8 @@ def test_at_every_snapshot_layered_tables_have_the_rows_of_the_fold(
             assert found(at, snapshot) == expected(read.positions)
             tables = OpenedTables(installed(at).tables, at_snapshot(snapshot, *RELATIONS))
             for time in TIMES:
-                assert held_by(tables, time) == holders_of(read, time)
+                for rule in (US, ABOVE_0, UNKNOWN):
+                    assert held_by(tables, time, rule) == holders_of(read, time, rule)
             assert query_holders(installed(at).tables, snapshot, HoldersQuery()) == holders_of(read)
             for time in TIMES[1::2]:
                 one = query_holders(

@@ -1,10 +1,11 @@
 """Which records added or removed each of a client's positions: a replay of their records.
 
-A position counts for a client while the position's latest record says so and its exchange is in the
-country. So two topics can cause a change. Between them the order is: the snapshot that read a
-record, then its timestamp, with each key's own order kept. A retry takes effect at its own time, if
-no later record of its key is known by then. The first record of an exchange stands before all that
-was read with it, since its country counted also before it (docs/compaction.md).
+A position counts for a client while the position's latest record, and the country of its exchange,
+meet the rule of who holds. So two topics can cause a change. Between them the order is: the
+snapshot that read a record, then its timestamp, with each key's own order kept. A retry takes
+effect at its own time, if no later record of its key is known by then. The first record of an
+exchange stands before all that was read with it, since its country counted also before it
+(docs/compaction.md).
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,8 +18,9 @@ from typing import Any, TypeVar
 from shardpost.errors import shown
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import Order, is_reconciled, is_retry
-from shardpost.holders.model.who_holds import position_sort_key
+from shardpost.holders.model.who_holds import condition_of, position_sort_key
 from shardpost.kafka.coordinates import Coordinates
+from shardpost.values.holding_rule import TYPES, Rule
 
 _TERMS = attrgetter("amount", "ticker", "exchange")
 AnyRecord = TypeVar("AnyRecord", bound="HistoryRecord")
@@ -127,7 +129,7 @@ class Replay:
     when a later one was known, each with that.
     """
 
-    country: str
+    rule: Rule
     latest: PositionRecord | None = None
     exchanges: dict[str, ExchangeRecord] = field(default_factory=dict)
     changes: list[Transition] = field(default_factory=list)
@@ -135,10 +137,10 @@ class Replay:
 
     @classmethod
     def of(
-        cls, position: Iterable[PositionRecord], exchanges: Iterable[ExchangeRecord], country: str
+        cls, position: Iterable[PositionRecord], exchanges: Iterable[ExchangeRecord], rule: Rule
     ) -> "Replay":
         """Replay all decodable records of a position, and of the exchanges that they name."""
-        made = cls(country)
+        made = cls(rule)
         for record in in_order(position, exchanges):
             before, old = made.holder, made.latest
             made._apply(record)
@@ -173,7 +175,7 @@ class Replay:
     @property
     def holder(self) -> str | None:
         """The client for whom the position counts."""
-        if self.latest is None or self._country(self.latest) != self.country:
+        if self.latest is None or self._unmet(self.latest):
             return None
         return self.latest.client
 
@@ -196,14 +198,28 @@ class Replay:
     def why_never(self, client: str, own: PositionRecord) -> str:
         """Say why a position never counted for a client, of whom `own` is the last record."""
         why = self.why(client)
-        is_abroad = own.client == client and self._country(own) != self.country
-        return f"{self._where(own)}; {why}" if is_abroad and self.owner != client else why
+        is_unmet = own.client == client and self._unmet(own)
+        return f"{self._where(own)}; {why}" if is_unmet and self.owner != client else why
 
     def _where(self, record: PositionRecord) -> str:
+        if self.rule.holds is not None:
+            unmet = self._unmet(record)
+            return f"not met: {', '.join(unmet)}" if unmet else f"met: {self.rule}"
         exchange, country = shown(record.exchange or ""), self._country(record)
         if country is None:
             return f"the country of exchange {exchange} is not known"
         return f"exchange {exchange} is in {country}"
+
+    def _unmet(self, record: PositionRecord) -> list[str]:
+        """Return the parts of the rule that the position does not meet, each with its values."""
+        values: dict[str, Any] = {name: getattr(record, name, None) for name in TYPES}
+        values["country"] = self._country(record)
+        shown_ = {name: "null" if value is None else repr(value) for name, value in values.items()}
+        if record.amount is not None:
+            shown_["amount"], values["amount"] = record.amount, float(record.amount)
+        whole = condition_of(self.rule)
+        unmet = (one for one in whole.parts or (whole,) if not one.is_met(values))
+        return [f"{one} ({one.sql.format_map(shown_)})" for one in unmet]
 
     def _country(self, record: PositionRecord) -> str | None:
         known = self.exchanges.get(record.exchange) if record.exchange else None
@@ -214,7 +230,7 @@ def explain(
     client: str,
     positions: Sequence[PositionRecord],
     exchanges: Sequence[ExchangeRecord],
-    country: str,
+    rule: Rule,
 ) -> list[Transition]:
     """Return what happened to each position that was ever the client's, by position, then in order.
 
@@ -226,7 +242,7 @@ def explain(
         own = of_position[key]
         named = {record.exchange for record in own if record.exchange is not None}
         theirs = [record for code in named for record in of_exchange.get(code, [])]
-        replay = Replay.of(own, theirs, country)
+        replay = Replay.of(own, theirs, rule)
         changes = [t for t in replay.changes if t.client == client]
         if not changes:
             latest = max(own, key=lambda record: record.order)

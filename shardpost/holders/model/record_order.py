@@ -212,7 +212,8 @@ def newest_first(alias: str) -> str:
 
 
 # By these it is judged what a new record changes; `offset` says which record it is.
-JUDGED_BY = ("key", "partition", "seq", "retry_offset", "is_open", "client", "exchange")
+_OF_HOLDERS = ("is_open", "client", "ticker", "amount", "exchange")
+JUDGED_BY = ("key", "partition", "seq", "retry_offset", *_OF_HOLDERS)
 # How many more keys are open, how many of the records are retries, and how many keys left the
 # partition that Kafka puts them into, or came from one other to another.
 COUNTS = ("opened", "retries", "moved")

@@ -25,6 +25,7 @@ from shardpost.kafka.coordinates import (
     Watermarks,
     total_size,
 )
+from shardpost.values.holding_rule import Rule
 
 log = logging.getLogger(__name__)
 
@@ -166,8 +167,8 @@ class TopicState:
         noted = (earlier.at, earlier.ends) if earlier else (self.at, unread.high)
         return known, IncompleteLook(*noted, read_at=self.at)
 
-    def noted(self, view: Snapshot, unread: "Unread", setting: str) -> Snapshot:
-        """Return a snapshot with all that this look found; `setting` is SHARDPOST_COUNTRY.
+    def noted(self, view: Snapshot, unread: "Unread", setting: Rule) -> Snapshot:
+        """Return a snapshot with all that this look found; `setting` is the rule of the settings.
 
         Whether or not it has found anything new. An id of a topic is kept where Kafka gives none.
         """
@@ -183,7 +184,7 @@ class TopicState:
             topic_ids=known | dict(self.ids),
             generations=unread.generations,
             cleaning={topic: one.cleaning for topic, one in cleaned.items()},
-            set_country=setting if setting != view.country else None,
+            set_country=setting.name if setting != view.rule else None,
         )
 
     def generations(self, restarted: Collection[str]) -> dict[str, int]:
@@ -257,9 +258,9 @@ class TopicState:
         }
         return Reconciliation(ranges_to_read({}, of_inputs), closes_at)
 
-    def country(self, setting: str, *, changed: bool) -> str:
-        """Return whose stock counts from now on, by SHARDPOST_COUNTRY; `changed` confirms it."""
-        return setting if changed or self.last is None else self.last.country_now(setting)
+    def rule(self, setting: Rule, *, changed: bool) -> Rule:
+        """Return who holds from now on, by the settings; `changed` confirms it."""
+        return setting if changed or self.last is None else self.last.rule_now(setting)
 
     def read_of_others(self, topics: Collection[str]) -> Offsets:
         """Return how far the topics that are not among these were read."""

@@ -47,12 +47,13 @@ from shardpost.spark.job import JobResult
 from shardpost.spark.kafka_source import FewRecords, ReadRanges
 from shardpost.spark.run_size import is_few
 from shardpost.topics import guards
+from shardpost.values.holding_rule import Rule
 
 log = logging.getLogger(__name__)
 
 
 def build_snapshot(
-    installation: Installation, state: TopicState, unread: Unread, country: str
+    installation: Installation, state: TopicState, unread: Unread, rule: Rule
 ) -> tuple[Snapshot, RunCounts]:
     """Write all tables up to the ends of what is unread; return the snapshot, not committed yet.
 
@@ -74,7 +75,7 @@ def build_snapshot(
         run = CompactionRun(
             TableWriter(spark, tables, restored_tables(tables, last), last),
             last,
-            country=country,
+            rule=rule,
             shards=state.counts[kafka.topic("share-holders")],
             few=is_few(unread.size),
             kafka=kafka,
@@ -89,7 +90,7 @@ def build_snapshot(
         snapshot, done = _build(run, state, sources)
         decoder = decoder_with(last.decoder, inputs) if last else decoder_id(inputs)
         snapshot = replace(snapshot, inputs=inputs, decoder=decoder)
-        return state.noted(snapshot, unread, installation.settings.country), done
+        return state.noted(snapshot, unread, installation.settings.rule), done
 
     return kafka_source.with_timestamp_fallback(build)
 
@@ -124,7 +125,7 @@ def _build(
         committed_at=datetime.now(UTC),
         looked_at=NEVER,
         end_offsets={},
-        country=run.country,
+        rule=run.rule,
         tables=dict(run.tables.versions),
         counts=replace(counts, rejected=counts.rejected + done.rejected),
         code_version=__version__,

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,8 +23,8 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.snapshot import LONGEST_EXCHANGE, Counts, UnknownExchanges
 from shardpost.delta.table import LayeredVersion, text_literal
 from shardpost.holders.model import view_tables as t
-from shardpost.holders.model.who_holds import changed_holders, position_sort_key
-from shardpost.holders.plausibility import count_unknown, exchanges_in, known_at, known_exchanges
+from shardpost.holders.model.who_holds import RuleAt, changed_holders, position_sort_key
+from shardpost.holders.plausibility import count_unknown, known_at, known_exchanges
 from shardpost.holders.spark.compaction_run import FewRows, as_frame, known_rows, totals
 from shardpost.holders.spark.held_positions import order_of
 from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
@@ -90,18 +91,15 @@ def list_changes(
 HoldersChange = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class _Exchanges:
-    """The exchanges whose stock counted before this run, and counts now; those with a country."""
+class _Exchanges(NamedTuple):
+    """What positions had to meet by their exchange before this run, and have to now."""
 
-    before: set[str]
-    now: set[str]
-    known_before: set[str]
-    known: set[str]
+    before: RuleAt
+    now: RuleAt
 
     @property
-    def changed(self) -> set[str]:
-        return self.before ^ self.now
+    def changed(self) -> str | None:
+        return self.now.changed_since(self.before)
 
 
 def update_holders(run: HoldersRun, changed: DataFrame | FewRows | None, opened: int = 0) -> Counts:
@@ -111,11 +109,10 @@ def update_holders(run: HoldersRun, changed: DataFrame | FewRows | None, opened:
     of positions and exchanges are up to date by then.
     """
     last, before = run.last, run.last.counts if run.last else Counts()
-    known_before = known_at(run.tables.where, last) if last else {}
-    known = known_exchanges(run.tables.where, run.tables.seen(t.EXCHANGES))
-    was_counted = exchanges_in(last.country, known_before) if last else set[str]()
-    counted = exchanges_in(run.country, known)
-    exchanges = _Exchanges(was_counted, counted, {*known_before}, {*known})
+    where, known = run.tables.where, known_exchanges(run.tables.where, run.tables.seen(t.EXCHANGES))
+    now = RuleAt(run.rule, known)
+    # Without a snapshot before, all that is open is in `changed`.
+    exchanges = _Exchanges(RuleAt(last.rule, known_at(where, last)) if last else now, now)
     # The country of one exchange may concern any number of clients.
     few, done = run.few and not exchanges.changed, None
     if few and isinstance(changed, FewRows):
@@ -140,7 +137,8 @@ def _unknown(
     before: UnknownExchanges,
 ) -> UnknownExchanges:
     """Count open positions on exchanges without a country; of few changes, by these alone."""
-    few, same = not isinstance(changed, DataFrame), exchanges.known == exchanges.known_before
+    known = exchanges.now.countries.keys()
+    few, same = not isinstance(changed, DataFrame), known == exchanges.before.countries.keys()
     if run.last and few and same and before.has_all:
         counts = Counter(before.unknown_exchanges)
         if changed is not None:
@@ -148,7 +146,7 @@ def _unknown(
             for prefix, sign in (("", 1), ("old_", -1)):
                 is_open = pc.fill_null(rows[f"{prefix}is_open"], False)
                 for code in rows[f"{prefix}exchange"].filter(is_open).to_pylist():
-                    counts[code[:LONGEST_EXCHANGE]] += 0 if code in exchanges.known else sign
+                    counts[code[:LONGEST_EXCHANGE]] += 0 if code in known else sign
         return UnknownExchanges.of(+counts)  # only those above 0
     return count_unknown(run.tables.where, run.tables.seen(t.POSITIONS, t.EXCHANGES))
 
@@ -204,14 +202,13 @@ def _known_lists(run: HoldersRun, clients: list[str]) -> dict[str, pa.Array] | N
 
 
 def _held(run: HoldersRun, changed: DataFrame | None, exchanges: _Exchanges) -> DataFrame | None:
-    """Return who held, and who holds, the positions whose record or exchange's country changed."""
-    names = ("client", "exchange", "is_open")
+    """Return who held, and who holds, the positions that changed, or what they have to meet."""
+    names = ("client", "ticker", "amount", "exchange", "is_open")
     columns = ("key", *names, *(f"old_{name}" for name in names))
     rows_ = [] if changed is None else [changed.select(*columns)]
     if exchanges.changed:
         run.plan_for_rows_of(t.POSITIONS)
-        on_changed = F.col("exchange").isin(*exchanges.changed)
-        positions = run.tables.read(t.POSITIONS).where(on_changed)
+        positions = run.tables.read(t.POSITIONS).where(exchanges.changed)
         if changed is not None:
             positions = positions.join(changed, "key", "left_anti")
         same = (F.col(name).alias(f"old_{name}") for name in names)

@@ -244,7 +244,7 @@ def warm_up(installation: Installation) -> None:
                 for left in (RECORDS, 0):
                     state, unread = Inputs(own).state()
                     unread = _last(unread, left)
-                    snapshot, _ = build_snapshot(own, state, unread, own.settings.country)
+                    snapshot, _ = build_snapshot(own, state, unread, own.settings.rule)
                     snapshots.commit(own.tables, snapshot)
         except ShardpostError as error:
             log.info("the driver is not warm: %s", error)

@@ -43,6 +43,7 @@ from shardpost.holders.spark.decoding import field_of, parsed
 from shardpost.holders.spark.translation import OWN, Translation
 from shardpost.spark import run_size
 from shardpost.spark.delta_files import read
+from shardpost.values.holding_rule import Rule
 
 
 def order_of(position: Column) -> list[Column]:
@@ -69,7 +70,7 @@ LEFT JOIN (SELECT key, email FROM clients WHERE is_open) c ON h.client = c.key
 def held_positions(
     spark: SparkSession, tables: Tables, snapshot: Snapshot, as_of: datetime
 ) -> DataFrame:
-    """Return (client, positions) of every client that held US stock (of SHARDPOST_COUNTRY) then.
+    """Return (client, positions) of every client that held then.
 
     `positions` is an array of structs (position, ticker, amount, exchange), all text, in the order
     of their ids. ShardpostError for an instant of which the history was pruned.
@@ -82,7 +83,7 @@ def held_positions(
     sql = f"SELECT count(*) AS n FROM positions c WHERE {changed_since(as_of)}"  # noqa: S608
     [changed] = rows(tables, sql, at_snapshot(snapshot, POSITIONS))
     few = changed["n"] <= run_size.THRESHOLDS.broadcast_keys
-    held = spark.sql(counted_positions(snapshot.country, as_of, few_changed=few))
+    held = spark.sql(counted_positions(snapshot.rule, as_of, few_changed=few))
     ranked = F.struct(*order_of(F.col("position")), *POSITION_FIELDS)
     in_order = F.transform(
         F.sort_array(F.collect_list(ranked)),
@@ -153,7 +154,7 @@ class Contact(NamedTuple):
 def holding_of(tables: Tables, snapshot: Snapshot, as_of: datetime, client: str) -> Holding:
     """Return what one client held then, and its contact. Without a JVM."""
     snapshot.require_history(as_of)
-    counted = counted_positions(snapshot.country, as_of, client=client)
+    counted = counted_positions(snapshot.rule, as_of, client=client)
     columns = ", ".join(f"u.{name}" for name in POSITION_FIELDS)
     sql = f"SELECT {columns} FROM ({counted}) u WHERE u.client = {text_literal(client)}"  # noqa: S608
     found = rows(tables, sql, at_snapshot(snapshot, *RELATIONS))
@@ -209,7 +210,7 @@ def holding_clients(
     """Yield (client, email, has_contact), each once in no order, of who held then: all, or one."""
     snapshot.require_history(as_of)
     condition = "true" if client is None else f"u.client = {text_literal(client)}"
-    sql = _HOLDING.format(positions=counted_positions(snapshot.country, as_of), condition=condition)
+    sql = _HOLDING.format(positions=counted_positions(snapshot.rule, as_of), condition=condition)
     return stream(tables, sql.strip(), at_snapshot(snapshot, *RELATIONS, CLIENTS))
 
 
@@ -225,7 +226,7 @@ class LatePositions(NamedTuple):
 
 
 def late_positions(
-    tables: Tables, snapshot: Snapshot, since: int, country: str, as_of: datetime
+    tables: Tables, snapshot: Snapshot, since: int, rule: Rule, as_of: datetime
 ) -> LatePositions | None:
     """Return what a snapshot knows better than the one of the number `since`; None if nothing.
 
@@ -244,6 +245,6 @@ def late_positions(
     keys = f"SELECT DISTINCT key FROM position_events WHERE {late}"  # noqa: S608 - our own
     columns = ", ".join(f"u.{name}" for name in ("client", *POSITION_FIELDS))
     condition = "true" if is_any else f"u.position IN ({keys})"
-    counted = counted_positions(country, as_of)
+    counted = counted_positions(rule, as_of)
     rows = opened.query(f"SELECT {columns} FROM ({counted}) u WHERE {condition}")  # noqa: S608
     return LatePositions(rows, None if is_any else opened.query(keys).column("key"))

@@ -19,6 +19,7 @@ from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table, Version, layered
 from shardpost.holders.model.view_tables import LAYERED, SHARE_HOLDERS, SHARE_HOLDERS_CHANGES
 from shardpost.spark import delta_files, driver
+from shardpost.values.holding_rule import Rule
 
 
 class TableWriter:
@@ -179,13 +180,13 @@ class TableWriter:
 class HoldersRun:
     """A run after the snapshot `last`, None of empty tables, that writes the tables of the next.
 
-    `country` is whose stock counts from this run on, `shards` are the partitions of
+    `rule` says who holds from this run on, `shards` are the partitions of
     `share-holders`; `few`: it is about a few keys, which are looked up without Spark.
     """
 
     tables: TableWriter
     last: Snapshot | None
-    country: str
+    rule: Rule
     shards: int
     few: bool
 

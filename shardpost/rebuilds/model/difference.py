@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardpost.errors import single_line
+from shardpost.values.holding_rule import Rule
 
 # What else is compared, and the singular of its name.
 OTHERS = {"clients": "contact", "exchanges": "exchange", "rejected": "rejected record"}
@@ -119,8 +120,13 @@ class Difference:
         return f"{line} ({records})" if records else line
 
 
+def rule_text(side: Mapping[str, Any]) -> str:
+    """Return who holds in tables, of a JSON object that says it, as text."""
+    return str(Rule(side["country"], side["holds"]))
+
+
 def _side(side: dict[str, Any]) -> str:
-    return f"snapshot {side['snapshot']}, country {side['country']}, {', '.join(side['tables'])}"
+    return f"snapshot {side['snapshot']}, {rule_text(side)}, {', '.join(side['tables'])}"
 
 
 def _value(value: Any) -> str:
@@ -154,8 +160,8 @@ def question(number: int, difference: Difference) -> str:
     )
     return "\n".join(
         [
-            f"Rebuild {number}, country {new['country']}, compared with the tables in use, country"
-            f" {old['country']}, key by key, at snapshot {new['snapshot']}:",
+            f"Rebuild {number}, {rule_text(new)}, compared with the tables in use,"
+            f" {rule_text(old)}, key by key, at snapshot {new['snapshot']}:",
             "",
             "| | equal | changed | only in the old | only in the new | share that differs |",
             "| --- | ---: | ---: | ---: | ---: | ---: |",

@@ -16,6 +16,7 @@ from shardpost.holders.model.view_tables import (
     SHARE_HOLDERS_CHANGES,
     VIEW,
 )
+from shardpost.values.holding_rule import Rule
 
 HISTORIES = tuple(tables.history.name for tables in INPUTS.values())
 NAMES = tuple(table.name for table in VIEW)
@@ -76,7 +77,7 @@ class Rebuild:
     changed_at: datetime
     started_by: str
     source: Source
-    country: str
+    rule: Rule
     tables: Json[tuple[str, ...]]
     pinned: int
     state: State = State.BUILDING

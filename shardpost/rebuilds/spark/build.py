@@ -131,7 +131,7 @@ class Build:
     def _holders(self) -> None:
         for table in (t.POSITIONS, t.EXCHANGES):
             self.tables.read(table).createOrReplaceTempView(table.name)
-        held = self.tables.spark.sql(who_holds.holders(self.rebuild.country, None))
+        held = self.tables.spark.sql(who_holds.holders(self.rebuild.rule, None))
         holders = held.select("client", fold.sorted_ids(F.col("positions")).alias("positions"))
         rows_ = fold.as_holder_rows(self.tables, holders, self.pinned.shards)
         self.tables.write_first(t.SHARE_HOLDERS, rows_, coalesce=False)

@@ -200,7 +200,7 @@ class KafkaHistories:
         return CompactionRun(
             self.tables,
             None,
-            country=pinned.country,
+            rule=pinned.rule,
             shards=pinned.shards,
             few=is_few(unread.size),
             kafka=self.kafka,

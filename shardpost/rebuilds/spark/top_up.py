@@ -1,7 +1,7 @@
 """Bringing the tables of a rebuild up to those in use, after each compaction beside it.
 
 New records are decoded by the code that runs. What they change follows from the same expression of
-"positions now" that every reader has, before and after. The country stays as it is meanwhile.
+"positions now" that every reader has, before and after. Who holds stays as it is meanwhile.
 """
 
 import logging
@@ -85,7 +85,7 @@ def top_up(
         new[history] = delta_files.paths(installation.tables, located, files)
         records += sum(files.values())
     driver.plan_for(spark, records)
-    run = HoldersRun(tables, view, view.country, at.shards, is_few(records))
+    run = HoldersRun(tables, view, view.rule, at.shards, is_few(records))
     rejected = _append_histories(run, installation, view, new, own)
     counts = at.counts
     if t.SHARE_HOLDERS.name in own:
@@ -98,7 +98,7 @@ def top_up(
         folders=view.folders,
         folded=dict(tables.folded),
         counts=counts,
-        country=view.country,
+        rule=view.rule,
         set_country=view.set_country,
         history_from=at.history_from if rejected is None else view.history_from,
         rebuilt_in=view.rebuilt_in,

@@ -68,7 +68,7 @@ DAG_PARAMS = {
     "import_positions": "source into profile watermark table query apply max_closed import_id"
     " up_to why",
     "maintain_tables": "dry_run",
-    "rebuild_tables": "action country source tables max_changed why",
+    "rebuild_tables": "action country holds source tables max_changed why",
     "sweep_dead_letters": "",
     "watch_kafka": "",
     "weekly_email": "week shards dry_run on_unknown again early country_changed accept_drop",

@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from shardpost.delta.table import Int32
 from shardpost.errors import ShardpostError, WrongArgumentError
+from shardpost.values.holding_rule import Rule
 from shardpost.wording import counted
 
 _FORM = re.compile(r"([0-9]{4})-W([0-9]{2})")
@@ -134,8 +135,8 @@ class IsoWeek:
 class FrozenWeek:
     """One row of `frozen_weeks`.
 
-    From which snapshot, as of when, and whose stock counts. Once `audience_erased_at` is set, the
-    audience is erased or being erased: nobody reads it.
+    From which snapshot, as of when, and by which rule of who holds. Once `audience_erased_at` is
+    set, the audience is erased or being erased: nobody reads it.
     """
 
     week: str
@@ -145,7 +146,7 @@ class FrozenWeek:
     frozen_at: datetime
     shards: Int32
     recipients: int
-    country: str
+    rule: Rule
     audience_erased_at: datetime | None = None
     unknown_positions: int = 0
 

@@ -135,7 +135,7 @@ def _frozen(
         frozen_at=request.now,
         shards=week.ledger.partitions,
         recipients=counts[RECIPIENTS],
-        country=week.snapshot.country,
+        rule=week.snapshot.rule,
         unknown_positions=week.snapshot.counts.unknown.unknown_positions,
     )
 
