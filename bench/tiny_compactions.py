@@ -27,7 +27,8 @@ from bench.stream import Record
 from shardpost.delta import snapshots, storage, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.snapshot import Snapshot
-from shardpost.holders import folding, publishing
+from shardpost.holders import publishing
+from shardpost.holders.folding import Folding
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import Numbering
 from shardpost.holders.model.view_tables import (
@@ -157,7 +158,7 @@ class TinyCompactions:
         # The rule of folding asks for sizes, by two queries a table: here, runs decide.
         if tables.layer_runs() >= FoldingRule.runs:
             names = [table.name for table in LAYERED]
-            made = folding.fold(tables.where, made, at, names)
+            made = Folding(tables.where, made).fold(at, names)
             snapshots.update_looked_at(tables.where, made)
         self._last = made
 

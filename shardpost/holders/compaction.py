@@ -15,7 +15,8 @@ from typing import Any
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
-from shardpost.holders import folding, plausibility, publishing, rejected_letters
+from shardpost.holders import plausibility, publishing, rejected_letters
+from shardpost.holders.folding import Folding
 from shardpost.holders.inputs import Inputs, mapped_now
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.published import RunCounts
@@ -62,7 +63,7 @@ def compact(
         rule, done = state.rule(setting, changed=asked.country_changed), None
         is_mapped_anew = state.last and state.last.inputs != mapped_now(installation)
         is_new = unread.ranges or unread.reconciliation or is_mapped_anew
-        if build is None and state.last and folding.needs_spark(tables, state.last):
+        if build is None and state.last and Folding(tables, state.last).needs_spark:
             return None
         if state.last and state.last.rule == rule and not is_new:
             report_state(state, unread)
@@ -85,7 +86,8 @@ def compact(
             counts = latest.counts.summary(), done.summary()
             log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
     result = publish_results(installation, latest, unread, done, take_over=asked.take_over)
-    folding.fold_if_due(installation, latest, datetime.now(UTC), at_once=asked.follow is None)
+    age, at_once = installation.settings.fold_age, asked.follow is None
+    Folding(tables, latest).fold_if_due(datetime.now(UTC), age, at_once=at_once)
     return result
 
 

@@ -19,8 +19,9 @@ from shardpost.delta.rewritten_files import Mask, files_with_contact, without_co
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
-from shardpost.holders import folding, rejected_letters
+from shardpost.holders import rejected_letters
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.folding import Folding
 from shardpost.holders.inputs import input_topics
 from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
@@ -56,7 +57,7 @@ def erase_contact(installation: Installation, client: str, at: datetime) -> dict
         if counts:
             last, own = snapshots.current(installation.tables), [CLIENTS.name]
             # A fold would be newer than the files that the snapshot names.
-            last = folding.fold(installation.tables, last, at, own, own)
+            last = Folding(installation.tables, last, own).fold(at, own)
             rewrites, _ = find_contact(installation, last, client, OF_CONTACTS)
             if REJECTED_RECORDS in rewrites:
                 rejected_letters.send(installation, last)

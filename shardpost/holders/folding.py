@@ -12,8 +12,9 @@ was replaced. Where a layer has become large, the copy is one that snapshots nam
 import json
 import uuid
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import pairwise
 
 from deltalake.transaction import AddAction
@@ -22,12 +23,11 @@ from shardpost.delta import parquet_files, snapshots, stored_files, table_log
 from shardpost.delta.query import rows
 from shardpost.delta.snapshot import MOST_AHEAD, NEVER, Snapshot
 from shardpost.delta.snapshot_retention import GRACE
-from shardpost.delta.storage import Tables, files_after, open_table, row_files
+from shardpost.delta.storage import RowFile, Tables, files_after, open_table, row_files
 from shardpost.delta.table import LayeredVersion, Table
 from shardpost.delta.table_log import FOLDED_IN
 from shardpost.holders.model.view_tables import LAYERED, FoldingRule
 from shardpost.holders.table_commits import restore_table
-from shardpost.installation import Installation
 from shardpost.logs import step
 
 FOLDING = FoldingRule()
@@ -38,118 +38,124 @@ COPY = "-copy"
 COMMITTED_AT = "shardpost.committed_at"
 
 
-def fold_if_due(
-    installation: Installation, view: Snapshot, now: datetime, *, at_once: bool = True
-) -> None:
-    """Fold the tables of the newest snapshot, behind the lock of the compaction, if that is due.
+@dataclass(frozen=True)
+class Folding:
+    """The tables with a layer of a committed snapshot, in its folders; of them, those named `own`.
 
-    It is where the last fold is old (SHARDPOST_FOLD_AGE), or a layer large; with `at_once` also
-    where the tables are small. Of a very large layer it needs a session of Spark.
+    Whoever folds them holds the lock of the compaction. Each layer is counted once.
     """
-    tables = installation.tables
-    named = large_layers(tables, view)
-    if named or _is_old(installation, view, now, at_once=at_once):
-        folded = fold(tables, view, now, named)
-        if named:
-            snapshots.update_looked_at(tables, folded)
 
+    tables: Tables
+    view: Snapshot
+    own: Collection[str] = tuple(table.name for table in LAYERED)
 
-def large_layers(tables: Tables, view: Snapshot, own: Collection[str] | None = None) -> set[str]:
-    """Return the tables whose layer has become large; with `own`, of those named there."""
-    due = set[str]()
-    for table, at in _layered(view, own).items():
-        stored = sum(file.rows for file in row_files(open_table(tables, table, at.version)))
-        records, runs = _records(tables, table, at), view.number - at.folded
-        if FOLDING.is_due(records=records, rows=stored, runs=runs):
-            due.add(table.name)
-    return due
+    @cached_property
+    def versions(self) -> dict[Table, LayeredVersion]:
+        """Each table, and its version in the snapshot."""
+        names, view = self.view.tables.keys() & {*self.own}, self.view
+        return {view.located(one): view.layered(one) for one in LAYERED if one.name in names}
 
+    @cached_property
+    def records(self) -> dict[Table, int]:
+        """How many records each layer has; if they are few, by statistics, which may say more."""
+        return {table: _records(self.tables, table, at) for table, at in self.versions.items()}
 
-def needs_spark(tables: Tables, view: Snapshot) -> bool:
-    """Tell whether a layer is too large for this process."""
-    layers = _layered(view).items()
-    return any(_records(tables, *one) > parquet_files.MOST_RECORDS for one in layers)
+    @property
+    def needs_spark(self) -> bool:
+        """Whether a layer is too large for this process."""
+        return any(count > parquet_files.MOST_RECORDS for count in self.records.values())
 
+    def large(self) -> set[str]:
+        """Return the tables whose layer has become large."""
+        due = set[str]()
+        for table, at in self.versions.items():
+            stored, runs = (
+                sum(file.rows for file in self._files(table)),
+                self.view.number - at.folded,
+            )
+            if FOLDING.is_due(records=self.records[table], rows=stored, runs=runs):
+                due.add(table.name)
+        return due
 
-def fold(
-    tables: Tables,
-    view: Snapshot,
-    now: datetime,
-    named: Collection[str] = (),
-    own: Collection[str] | None = None,
-) -> Snapshot:
-    """Write tables as a snapshot has them in the place of their files; `own`: those named there.
+    def fold_if_due(self, now: datetime, most_age: float, *, at_once: bool = True) -> None:
+        """Fold the tables of the newest snapshot if that is due.
 
-    Return the snapshot, which is to name the new versions of `named`.
-    """
-    versions, layers = dict(view.tables), dict(view.folded)
-    said = {
-        FOLDED_IN: str(view.number),
-        COMMITTED_AT: view.committed_at.isoformat(),
-        "shardpost.looked_at": view.looked_at.isoformat(),
-        "shardpost.end_offsets": json.dumps(view.as_json()["end_offsets"]),
-    }
-    for table, at in _layered(view, own).items():
-        restore_table(tables, table, view)  # to what is committed, or folded
-        newest, is_named = open_table(tables, table), table.name in named
-        known = int(newest.metadata().configuration.get(FOLDED_IN, 0))
-        if known == view.number and not is_named:
-            continue
-        step(f"{table.name} fold")
-        made, old = list[AddAction](), list[str]()
-        # Its rows are those of `known`, or what the snapshot names, which of form 3 has a layer.
-        since = max(known, at.folded) if newest.version() == at.version else known
-        both = (table, at.version, at.folded), (table.layer_source, at.source, since)
-        if is_named or any(files_after(tables, *one) for one in both):
-            mark = uuid.uuid4() if is_named else f"{int(now.timestamp())}{COPY}"
-            made = _write(tables, table, at, f"{newest.version() + 1:08d}-{mark}")
-            old = [file.path for file in row_files(newest)]
-        version = table_log.commit_fold(newest, tables, table, made, old, said)
-        if is_named:
-            versions[table.name] = version
-            layers.pop(table.name, None)
-        _remove_replaced(tables, table, version, now)
-    return replace(view, tables=versions, folded=layers)
+        It is where the last fold is older than so many seconds, or a layer large; with `at_once`
+        also where the tables are small. Of a very large layer it needs a session of Spark.
+        """
+        named = self.large()
+        if named or self._is_old(now, most_age, at_once=at_once):
+            folded = self.fold(now, named)
+            if named:
+                snapshots.update_looked_at(self.tables, folded)
 
+    def fold(self, now: datetime, named: Collection[str] = ()) -> Snapshot:
+        """Write the tables as the snapshot has them in the place of their files.
 
-def _layered(view: Snapshot, own: Collection[str] | None = None) -> dict[Table, LayeredVersion]:
-    """Return the tables with a layer in the folders of a snapshot, at its versions."""
-    names = view.tables.keys() if own is None else view.tables.keys() & {*own}
-    return {view.located(one): view.layered(one) for one in LAYERED if one.name in names}
+        Return the snapshot, which is to name the new versions of `named`.
+        """
+        view, versions, layers = self.view, dict(self.view.tables), dict(self.view.folded)
+        said = {
+            FOLDED_IN: str(view.number),
+            COMMITTED_AT: view.committed_at.isoformat(),
+            "shardpost.looked_at": view.looked_at.isoformat(),
+            "shardpost.end_offsets": json.dumps(view.as_json()["end_offsets"]),
+        }
+        for table, at in self.versions.items():
+            restore_table(self.tables, table, view)  # to what is committed, or folded
+            newest, is_named = open_table(self.tables, table), table.name in named
+            known = int(newest.metadata().configuration.get(FOLDED_IN, 0))
+            if known == view.number and not is_named:
+                continue
+            step(f"{table.name} fold")
+            made, old = list[AddAction](), list[str]()
+            # Its rows are those of `known`, or what the snapshot names, of form 3 with a layer.
+            since = max(known, at.folded) if newest.version() == at.version else known
+            both = (table, at.version, at.folded), (table.layer_source, at.source, since)
+            if is_named or any(files_after(self.tables, *one) for one in both):
+                mark = uuid.uuid4() if is_named else f"{int(now.timestamp())}{COPY}"
+                made = self._write(table, f"{newest.version() + 1:08d}-{mark}")
+                old = [file.path for file in row_files(newest)]
+            version = table_log.commit_fold(newest, self.tables, table, made, old, said)
+            if is_named:
+                versions[table.name] = version
+                layers.pop(table.name, None)
+            _remove_replaced(self.tables, table, version, now)
+        return replace(view, tables=versions, folded=layers)
 
+    def _files(self, table: Table) -> list[RowFile]:
+        return row_files(open_table(self.tables, table, self.versions[table].version))
 
-def _is_old(installation: Installation, view: Snapshot, now: datetime, *, at_once: bool) -> bool:
-    """Tell whether the last fold is older than it may be, by the table that is the last in it."""
-    tables, own = installation.tables, _layered(view)
-    said = open_table(tables, [*own][-1]).metadata().configuration if own else {}
-    if not own or said.get(FOLDED_IN) == str(view.number):
-        return False
-    age = now - datetime.fromisoformat(said.get(COMMITTED_AT, NEVER.isoformat()))
-    if not -MOST_AHEAD <= age < timedelta(seconds=installation.settings.fold_age):
-        return True
-    files = (row_files(open_table(tables, table, at.version)) for table, at in own.items())
-    return at_once and sum(file.size for each in files for file in each) <= SMALL_BYTES
+    def _is_old(self, now: datetime, most_age: float, *, at_once: bool) -> bool:
+        """Tell whether the last fold is older than it may be, by the last table in it."""
+        said = open_table(self.tables, [*self.versions][-1]).metadata().configuration
+        if said.get(FOLDED_IN) == str(self.view.number):
+            return False
+        age = now - datetime.fromisoformat(said.get(COMMITTED_AT, NEVER.isoformat()))
+        if not -MOST_AHEAD <= age < timedelta(seconds=most_age):
+            return True
+        sizes = (file.size for table in self.versions for file in self._files(table))
+        return at_once and sum(sizes) <= SMALL_BYTES
+
+    def _write(self, table: Table, folder: str) -> list[AddAction]:
+        at, records = self.versions[table], self.records[table]
+        if records <= parquet_files.MOST_RECORDS:
+            return parquet_files.write_folded(self.tables, table, at, folder)
+        from shardpost.spark import delta_files, driver  # where a session is needed, one is there
+
+        spark = driver.start_session("fold")
+        driver.divide_shuffles(spark, records)
+        rows_ = delta_files.read(spark, self.tables, table, at)
+        return delta_files.write(self.tables, table, rows_, folder).files
 
 
 def _records(tables: Tables, table: Table, at: LayeredVersion) -> int:
-    """Return how many records a layer has; if they are few, by statistics, which may say more."""
     source = table.layer_source
     most = sum(files_after(tables, source, at.source, at.folded).values())
     if most < FOLDING.least_records:
         return most
     sql = f"SELECT COUNT(*) AS n FROM {source.name} WHERE snapshot > {at.folded}"  # noqa: S608 - ours
     return int(rows(tables, sql, {source: at.source})[0]["n"])
-
-
-def _write(tables: Tables, table: Table, at: LayeredVersion, folder: str) -> list[AddAction]:
-    if (records := _records(tables, table, at)) <= parquet_files.MOST_RECORDS:
-        return parquet_files.write_folded(tables, table, at, folder)
-    from shardpost.spark import delta_files, driver  # where a session is needed, one is there
-
-    spark = driver.start_session("fold")
-    driver.divide_shuffles(spark, records)
-    rows_ = delta_files.read(spark, tables, table, at)
-    return delta_files.write(tables, table, rows_, folder).files
 
 
 def _remove_replaced(tables: Tables, table: Table, version: int, now: datetime) -> None:

@@ -26,8 +26,9 @@ from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot_retention import kept_snapshots, latest_certain_time
 from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError
-from shardpost.holders import folding, pruned_histories
+from shardpost.holders import pruned_histories
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.folding import Folding
 from shardpost.holders.pruned_histories import PRUNED
 from shardpost.installation import Installation
 from shardpost.locks import refused_runs
@@ -234,8 +235,9 @@ def _maintain_all(installation: Installation, now: datetime, *, dry_run: bool) -
         left, alone = dict[str, str](), after_running(installation.files, COMPACT_POSITIONS.name)
         with postponing("fold", left), table_errors(), alone:
             last = snapshots.newest(installation.tables)
-            if last and not folding.needs_spark(installation.tables, last):
-                folding.fold_if_due(installation, last, now)
+            folding = last and Folding(installation.tables, last)
+            if folding and not folding.needs_spark:
+                folding.fold_if_due(now, installation.settings.fold_age)
         errors += (f"{name}: {why}" for name, why in left.items())
     tables = maintain(installation, now, dry_run=dry_run)
     return Maintenance(tables, done, [*errors, *tables.errors])

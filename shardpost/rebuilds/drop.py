@@ -18,8 +18,8 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
-from shardpost.holders import folding
 from shardpost.holders.erasure import find_contact
+from shardpost.holders.folding import Folding
 from shardpost.holders.model.view_tables import OF_CONTACTS, VIEW
 from shardpost.holders.table_commits import restore_table
 from shardpost.installation import Installation
@@ -185,7 +185,7 @@ def erase_standby_contact(installation: Installation, client: str) -> dict[str, 
     if not rewrites:
         return {}
     names = {table.name for table in own}
-    standby = folding.fold(tables, standby, datetime.now(UTC), names, names)
+    standby = Folding(tables, standby, names).fold(datetime.now(UTC), names)
     rewrites, _ = find_contact(installation, standby, client, own)
     versions, run = dict(standby.tables), str(uuid.uuid4())
     for table, files in rewrites.items():

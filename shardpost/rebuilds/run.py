@@ -9,8 +9,9 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, WrongArgumentError, first_line
-from shardpost.holders import folding, plausibility
+from shardpost.holders import plausibility
 from shardpost.holders.compaction import publish_and_send
+from shardpost.holders.folding import Folding
 from shardpost.holders.inputs import mapped_now
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.spark.history import decoder_id
@@ -170,7 +171,7 @@ def _swap(request: RebuildRequest, installation: Installation) -> JobResult:
         record(installation, request, rebuild, last.rebuilt_in)
         step("publish the difference")
         code, published = publish_and_send(installation, last)
-        folding.fold_if_due(installation, last, datetime.now(UTC))
+        Folding(tables, last).fold_if_due(datetime.now(UTC), installation.settings.fold_age)
     return code, _result(tables, rebuild) | done | published | {"view": last.as_json()}
 
 

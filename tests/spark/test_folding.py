@@ -116,5 +116,6 @@ def test_while_it_follows_tables_are_folded_once_they_are_old(
     assert numbers(settings) == first
     assert held(settings) == stream.fold.holders()
     later = datetime.now(UTC) + timedelta(seconds=settings.fold_age)
-    folding.fold_if_due(own, snapshots.current(own.tables), later, at_once=False)
+    view = snapshots.current(own.tables)
+    folding.Folding(own.tables, view).fold_if_due(later, settings.fold_age, at_once=False)
     assert numbers(settings) == newest(settings)

@@ -17,7 +17,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import FORM_PROPERTY
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.holders import folding
-from shardpost.holders.folding import COPY, fold, fold_if_due
+from shardpost.holders.folding import COPY, Folding
 from shardpost.holders.model.view_tables import (
     LAYERED,
     POSITIONS,
@@ -57,6 +57,12 @@ def after(last: Snapshot, **changes: object) -> Snapshot:
     return replace(last, number=last.number + 1, committed_at=next_day, **changes)  # type: ignore[arg-type]
 
 
+def fold_if_due(settings: Settings, view: Snapshot, now: datetime, *, at_once: bool = True) -> None:
+    """Fold what is due, as a compaction or the maintenance does."""
+    folded = Folding(installed(settings).tables, view)
+    folded.fold_if_due(now, settings.fold_age, at_once=at_once)
+
+
 def agree(settings: Settings, number: int) -> None:
     """Hold what each engine reads against a snapshot, and what the tables say of themselves."""
     view = snapshots.stored(installed(settings).tables, number)
@@ -80,7 +86,7 @@ def test_engines_read_the_snapshot_of_the_fold_without_views(batches: Sequence[B
         write_all(settings, batches)
         own = installed(settings).tables
         for view in snapshots.list_all(own):
-            fold(own, view, view.committed_at)
+            Folding(own, view).fold(view.committed_at)
             found = expected_of(settings, view.number)
             for engine in raw(settings).values():
                 assert {name: engine[name] for name in found} == found
@@ -92,7 +98,7 @@ def test_older_snapshots_are_what_they_were(settings: Settings) -> None:
     numbers = range(1, len(STORY) + 1)
     before = [expected_of(settings, number) for number in numbers]
     last = snapshots.current(installed(settings).tables)
-    fold_if_due(installed(settings), last, last.committed_at)
+    fold_if_due(settings, last, last.committed_at)
     agree(settings, last.number)
     assert [expected_of(settings, number) for number in numbers] == before
     assert snapshots.current(installed(settings).tables) == last  # a copy has no row
@@ -106,13 +112,13 @@ def test_a_run_that_is_killed_between_tables_leaves_each_right_and_the_next_fold
     write_all(settings, STORY)
     last = snapshots.current(tables)
     with killing(at_step(monkeypatch, folding), "exchanges fold"):
-        fold_if_due(installed(settings), last, last.committed_at)
+        fold_if_due(settings, last, last.committed_at)
     assert said(settings, POSITIONS)["snapshot"] == str(last.number)
     assert said(settings, SHARE_HOLDERS) == {}
     for found in raw(settings).values():
         assert found["positions"] == expected_of(settings, last.number)["positions"]
     assert restored_tables(tables, last) == last.tables
-    fold_if_due(installed(settings), last, last.committed_at, at_once=False)
+    fold_if_due(settings, last, last.committed_at, at_once=False)
     agree(settings, last.number)
 
 
@@ -121,21 +127,21 @@ def test_it_is_folded_at_once_if_small_and_else_when_it_is_old(
 ) -> None:
     write_all(settings, STORY)
     own, last = installed(settings), snapshots.current(installed(settings).tables)
-    fold_if_due(own, last, last.committed_at, at_once=False)  # there is none yet
+    fold_if_due(settings, last, last.committed_at, at_once=False)  # there is none yet
     agree(settings, last.number)
     hour = timedelta(seconds=settings.fold_age)
     made = replace(last, number=last.number + 1)
     snapshots.commit(own.tables, made)
-    fold_if_due(own, made, last.committed_at + hour - LATER / 999, at_once=False)
+    fold_if_due(settings, made, last.committed_at + hour - LATER / 999, at_once=False)
     monkeypatch.setattr(folding, "SMALL_BYTES", 1)
-    fold_if_due(own, made, last.committed_at)
+    fold_if_due(settings, made, last.committed_at)
     assert said(settings, SHARE_HOLDERS)["snapshot"] == str(last.number)
-    fold_if_due(own, made, last.committed_at + hour, at_once=False)
+    fold_if_due(settings, made, last.committed_at + hour, at_once=False)
     agree(settings, made.number)
     later = replace(made, number=made.number + 1)
     snapshots.commit(own.tables, later)
     monkeypatch.undo()
-    fold_if_due(own, later, last.committed_at)
+    fold_if_due(settings, later, last.committed_at)
     agree(settings, later.number)
 
 
@@ -147,7 +153,7 @@ def test_a_large_layer_becomes_what_snapshots_name(
     last = snapshots.current(tables)
     before = expected_of(settings, last.number)
     monkeypatch.setattr(folding, "FOLDING", FoldingRule(runs=1))
-    fold_if_due(installed(settings), last, last.committed_at, at_once=False)
+    fold_if_due(settings, last, last.committed_at, at_once=False)
     agree(settings, last.number)
     folded = snapshots.current(tables)
     assert set(last.folded) - set(folded.folded) == {"positions", "share_holders", "exchanges"}
@@ -168,7 +174,7 @@ def test_copies_are_deleted_an_hour_after_they_were_replaced_but_never_what_is_r
         history = overwrite(settings, POSITIONS.layer_source, rows)
         made = after(before, tables={**before.tables, "position_events": history})
         snapshots.commit(tables, made)
-        fold(tables, made, last.committed_at + timedelta(minutes=minutes))
+        Folding(tables, made).fold(last.committed_at + timedelta(minutes=minutes))
         folders = Path(settings.tables_root, "positions").glob(f"*{COPY}")
         return sorted(one.name.split("-")[0] for one in folders)
 
@@ -187,12 +193,12 @@ def test_what_a_run_left_ahead_is_undone_but_a_fold_stays(settings: Settings) ->
     tables = installed(settings).tables
     write_all(settings, STORY)
     last = snapshots.current(tables)
-    fold_if_due(installed(settings), last, last.committed_at)
+    fold_if_due(settings, last, last.committed_at)
     overwrite(settings, POSITIONS, [])
     found = restored_tables(tables, last)
     assert found["positions"] > last.tables["positions"]
     assert found["share_holders"] == last.tables["share_holders"]
-    fold(tables, last, last.committed_at)
+    Folding(tables, last).fold(last.committed_at)
     assert raw(settings)["duckdb"]["positions"] == expected_of(settings, last.number)["positions"]
 
 
@@ -215,7 +221,7 @@ def test_checkpoints_have_folds(settings: Settings) -> None:
     for number in range(last.number + 1, last.number + 25):
         made = replace(last, number=number)
         snapshots.commit(tables, made)
-        fold(tables, made, last.committed_at)
+        Folding(tables, made).fold(last.committed_at)
     log = Path(settings.tables_root, "positions/_delta_log")
     assert len([*log.glob("*.checkpoint.parquet")]) > 1
     agree(settings, last.number + 24)
@@ -245,7 +251,7 @@ def test_holders_of_form_3_are_read_as_they_were_and_folded(settings: Settings) 
     made = after(last, tables=restored_tables(tables, last))
     snapshots.commit(tables, made)
     assert expected_of_holders(settings, made.number) == expected[-1]
-    fold_if_due(installed(settings), made, made.committed_at)
+    fold_if_due(settings, made, made.committed_at)
     assert raw(settings)["duckdb"]["share_holders"] == expected[-1]
     form = DeltaTable(f"{settings.tables_root}/share_holders").metadata().configuration
     assert form[FORM_PROPERTY] == str(storage.FORM)

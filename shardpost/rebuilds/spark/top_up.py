@@ -19,7 +19,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import LayeredVersion, Table, Version, layered, text_literal
 from shardpost.errors import ShardpostError
-from shardpost.holders import folding
+from shardpost.holders.folding import Folding
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import compared
@@ -106,8 +106,8 @@ def top_up(
         decoder=at.decoder if rejected is None else decoder_with(view.decoder, view.inputs),
     )
     step("top-up fold")
-    due = folding.large_layers(installation.tables, made, own)
-    return folding.fold(installation.tables, made, datetime.now(UTC), due, due)
+    due = Folding(installation.tables, made, own).large()
+    return Folding(installation.tables, made, due).fold(datetime.now(UTC), due)
 
 
 def _append_histories(
