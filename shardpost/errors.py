@@ -54,11 +54,12 @@ def said(error: BaseException) -> str:
 
 
 def combined(failures: Sequence[Exception]) -> Exception:
-    """Return one error that says what each of them says, the first five; a single one as it is."""
-    if len(failures) == 1:
-        return failures[0]
-    texts = [said(one) for one in failures[:NAMED_FAILURES]]
-    if more := failures[NAMED_FAILURES:]:
+    """Return one error that says once what they say, of the first five; a single one as it is."""
+    unlike = [*{str(error): error for error in failures}.values()]
+    if len(unlike) == 1:
+        return unlike[0]
+    texts = [said(one) for one in unlike[:NAMED_FAILURES]]
+    if more := unlike[NAMED_FAILURES:]:
         texts.append(f"and {len(more)} more")
     return ShardpostError("; ".join(texts))
 

@@ -11,7 +11,6 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardpost.settings import Declared, Settings, load
-from shardpost.settings.forms import read_text
 from shardpost.values.topic_names import TopicName
 
 if TYPE_CHECKING:
@@ -62,12 +61,6 @@ class Installation:
         settings = self.settings
         where = settings.tables_root, settings.is_on_store, settings.store
         return Tables(*where, settings.snapshot_days, settings.home)
-
-    @cached_property
-    def inputs_text(self) -> str:
-        """The text of SHARDPOST_INPUTS, read once; UsageError if it cannot be read."""
-        path = self.settings.inputs
-        return read_text(path, advice="correct SHARDPOST_INPUTS") if path else ""
 
     @cached_property
     def files(self) -> "Files":

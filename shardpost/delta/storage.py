@@ -258,23 +258,23 @@ def newest_version(tables: Tables, table: Table) -> int | None:
     return open_table(tables, table).version() if exists(tables, table) else None
 
 
-# A file whose statistics are unknown may have any number.
+# A file whose statistics are unknown may have any number, or time.
 LOWEST, HIGHEST = 0, 2**63 - 1
 
 
 @dataclass(frozen=True)
 class RowFile:
-    """A file: its path within the table, bytes, rows, and the bounds of its rows' numbers."""
+    """A file: its path within the table, bytes, rows, and the bounds of a column of its rows."""
 
     path: str
     size: int
     rows: int
-    lowest: int
-    highest: int
+    lowest: Any
+    highest: Any
 
 
 def row_files(table: "DeltaTable", key: str | None = None) -> list[RowFile]:
-    """Return the files of an opened table, with the bounds of a column of numbers."""
+    """Return the files of an opened table, with the bounds of a column of numbers or times."""
     import pyarrow as pa
 
     actions = table.get_add_actions(flatten=True)
@@ -307,24 +307,15 @@ def rows(tables: Tables, table: Table, version: int) -> dict[str, int]:
     return {file.path: file.rows for file in row_files(opened(tables, table, version))}
 
 
-def files_after(tables: Tables, table: Table, version: int, snapshot: int) -> dict[str, int]:
-    """Return {path: rows} of the files that may have rows of later snapshots, by statistics."""
+def files_after(tables: Tables, table: Table, version: int, snapshot: int) -> list[RowFile]:
+    """Return the files that may have rows of later snapshots, by statistics."""
     files = row_files(opened(tables, table, version), "snapshot")
-    return {file.path: file.rows for file in files if file.highest > snapshot}
+    return [file for file in files if file.highest > snapshot]
 
 
 def files_before(
     tables: Tables, table: Table, version: int, column: str, at: datetime
 ) -> dict[str, int]:
     """Return {path: bytes} of the files that may have a time before that one, by statistics."""
-    import pyarrow as pa
-    import pyarrow.compute as pc  # takes long, and few need it
-
-    found = opened(tables, table, version)
-    files, actions = sizes_of(found), found.get_add_actions(flatten=True)
-    if f"min.{column}" not in actions.schema.names:
-        return files
-    earliest = pa.chunked_array(actions.column(f"min.{column}"))
-    is_before = pc.less(earliest, pa.scalar(at, earliest.type)).to_pylist()
-    known = zip(files.items(), is_before, strict=True)
-    return {path: size for (path, size), before in known if before is not False}
+    files = row_files(opened(tables, table, version), column)
+    return {file.path: file.size for file in files if file.lowest == LOWEST or file.lowest < at}

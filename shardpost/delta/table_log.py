@@ -240,7 +240,7 @@ class RowTable:
 
     def _highest(self, file: RowFile) -> int:
         if file.highest != HIGHEST:
-            return file.highest
+            return int(file.highest)
         return max(self.read(file)[self._key].to_pylist(), default=0)
 
 

@@ -17,8 +17,9 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
 from shardpost.holders import plausibility, publishing, rejected_letters
 from shardpost.holders.folding import Folding
-from shardpost.holders.inputs import Inputs, mapped_now
+from shardpost.holders.inputs import Inputs, mappings_of
 from shardpost.holders.model.compaction_request import CompactionRequest
+from shardpost.holders.model.input_mapping import Mappings, text_of
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.topic_state import TopicState, Unread
 from shardpost.holders.publishing import Publication
@@ -39,8 +40,8 @@ RECREATED = (
 )
 
 
-# Makes a snapshot by a rule, not committed yet, and says what it counted.
-Build = Callable[[TopicState, Unread, Rule], tuple[Snapshot, RunCounts]]
+# Makes a snapshot by a rule and mappings, not committed yet, and says what it counted.
+Build = Callable[[TopicState, Unread, Rule, Mappings], tuple[Snapshot, RunCounts]]
 
 
 def compact(
@@ -53,34 +54,33 @@ def compact(
     is committed and what is left to do.
     """
     tables, setting = installation.tables, installation.settings.rule
-    with explain_outage(installation.kafka):
-        inputs = Inputs(installation)
+    with _outage_explained(installation.kafka):
+        inputs, mappings = Inputs(installation), mappings_of(installation)
+        if build is None and inputs.has_new_originals():
+            return None  # the job itself looks at all: twice would be once too often
         state, unread = inputs.state(reconcile=asked.reconcile)
-        if build and state.last and not asked.country_changed:
-            plausibility.require_rule(tables, state.last, setting)
-        if state.last and not asked.inputs_changed:
-            plausibility.require_inputs(installation, state.last)
-        rule, done = state.rule(setting, changed=asked.country_changed), None
-        is_mapped_anew = state.last and state.last.inputs != mapped_now(installation)
-        is_new = unread.ranges or unread.reconciliation or is_mapped_anew
-        if build is None and state.last and Folding(tables, state.last).needs_spark:
-            return None
-        if state.last and state.last.rule == rule and not is_new:
+        last, rule = state.last, state.rule(setting, changed=asked.country_changed)
+        if build and last and not asked.country_changed:
+            plausibility.require_rule(tables, last, setting)
+        if last and not asked.inputs_changed:
+            plausibility.require_inputs(mappings, last)
+        is_new = unread.ranges or unread.reconciliation
+        if last and not is_new and (last.rule, last.inputs) == (rule, text_of(mappings)):
+            if build is None and Folding(tables, last).needs_spark:
+                return None
             report_state(state, unread)
-            latest = state.noted(state.last, unread, setting)
+            latest, done = state.noted(last, unread, setting), None
+            snapshots.update_looked_at(tables, latest)
+            log.info("snapshot %d has all that can be read", latest.number)
         elif build is None:
             return None
         else:
             report_state(state, unread)
             step("read")
-            latest, done = build(state, unread, rule)
-            plausibility.require_plausible(installation, state.last, latest, asked)
+            latest, done = build(state, unread, rule, mappings)
+            plausibility.require_plausible(installation, last, latest, asked)
             # Asked again just before the commit: what was read is of the topics that are noted.
             require_same_topics(installation.kafka, state.ids, advice=RECREATED)
-        if done is None:
-            snapshots.update_looked_at(tables, latest)
-            log.info("snapshot %d has all that can be read", latest.number)
-        else:
             step("commit")
             snapshots.commit(tables, latest)
             counts = latest.counts.summary(), done.summary()
@@ -145,13 +145,15 @@ def publish_and_send(
         failures[f"publishing to {installation.kafka.topic('share-holders')}"] = error
     step("letters")
     try:
-        letters = rejected_letters.send(installation, latest, mark=mark)
+        if latest.counts.rejected:
+            letters = rejected_letters.send(installation, latest, mark=mark)
     except Exception as error:
         topic = installation.kafka.topic("dead-letters")
         failures[f"the letters of rejected records to {topic}"] = error
     if failures:
         raise _left_to_do(latest, failures)
-    return (NEEDS_ATTENTION if published.needs_attention else DONE), {
+    is_well = published.is_compacted and not published.too_large
+    return DONE if is_well else NEEDS_ATTENTION, {
         "published": published.records,
         "too_large": published.too_large,
         "share_holders_compacted": published.is_compacted,
@@ -164,16 +166,15 @@ def _left_to_do(latest: Snapshot, failures: Mapping[str, Exception]) -> Shardpos
     for left, error in failures.items():
         if not isinstance(error, ShardpostError):
             log.error("%s", left, exc_info=error)
-    unlike = [*{str(error): error for error in failures.values()}.values()]
     return ShardpostError(
         f"snapshot {latest.number} is committed and the tables are complete; still to do:"
-        f" {' and '.join(failures)}. {combined(unlike)}. Run `shardpost compact` again to finish"
-        " it"
+        f" {' and '.join(failures)}. {combined([*failures.values()])}. Run `shardpost compact`"
+        " again to finish it"
     )
 
 
 @contextmanager
-def explain_outage(kafka: Kafka) -> Iterator[None]:
+def _outage_explained(kafka: Kafka) -> Iterator[None]:
     """Say that nothing was changed if Kafka is unreachable: around all up to the commit.
 
     Spark itself reports a timeout; then Kafka's addresses are tried.

@@ -16,31 +16,36 @@ def _records(installation: Installation, *, all_of_them: bool = False) -> int:
 
 
 def _if_nothing_new(installation: Installation, request: str) -> JobResult | None:
-    from shardpost.holders import compaction, inputs
+    from shardpost.holders import compaction
     from shardpost.topics import guards
 
     asked = request_of(CompactionRequest, request)
     if asked.follow:
         return None
-    lock = COMPACT_POSITIONS.name
-    with (
-        guards.run(installation, lock, asks_owner=not asked.take_over),
-        compaction.explain_outage(installation.kafka),
-    ):
-        if inputs.Inputs(installation).has_new_originals():
-            return None  # the job itself looks at all: twice would be once too often
+    with guards.run(installation, COMPACT_POSITIONS.name, asks_owner=not asked.take_over):
         return compaction.compact(installation, asked)
+
+
+def jars_of_inputs(installation: Installation) -> list[str]:
+    """Return what Spark needs to decode the records of the inputs, as files of `ivy/`."""
+    from shardpost.holders.inputs import mappings_of
+
+    return ["avro"] * any("avro" in one.formats for one in mappings_of(installation).values())
 
 
 COMPACT_POSITIONS = JobSpec(
     "compact_positions",
     _records,
     has_own_class_archive=True,
+    more_jars=jars_of_inputs,
     without_spark=_if_nothing_new,
     stays=lambda request: request_of(CompactionRequest, request).follow is not None,
 )
 # The same job, to reconcile: it reads all that the inputs hold.
 RECONCILE_POSITIONS = JobSpec(
-    "compact_positions", partial(_records, all_of_them=True), has_own_class_archive=True
+    "compact_positions",
+    partial(_records, all_of_them=True),
+    has_own_class_archive=True,
+    more_jars=jars_of_inputs,
 )
-CHECK_INPUTS = JobSpec("check_inputs")
+CHECK_INPUTS = JobSpec("check_inputs", more_jars=jars_of_inputs)

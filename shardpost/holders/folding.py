@@ -40,25 +40,28 @@ COMMITTED_AT = "shardpost.committed_at"
 
 @dataclass(frozen=True)
 class Folding:
-    """The tables with a layer of a committed snapshot, in its folders; of them, those named `own`.
-
-    Whoever folds them holds the lock of the compaction. Each layer is counted once.
-    """
+    """The tables with a layer of a committed snapshot, or `own` of them; each is counted once."""
 
     tables: Tables
     view: Snapshot
     own: Collection[str] = tuple(table.name for table in LAYERED)
 
     @cached_property
-    def versions(self) -> dict[Table, LayeredVersion]:
+    def layered(self) -> dict[Table, LayeredVersion]:
         """Each table, and its version in the snapshot."""
         names, view = self.view.tables.keys() & {*self.own}, self.view
         return {view.located(one): view.layered(one) for one in LAYERED if one.name in names}
 
     @cached_property
+    def files(self) -> dict[Table, list[RowFile]]:
+        """The files of each table, which have none of its layer."""
+        versions = self.layered.items()
+        return {one: row_files(open_table(self.tables, one, at.version)) for one, at in versions}
+
+    @cached_property
     def records(self) -> dict[Table, int]:
         """How many records each layer has; if they are few, by statistics, which may say more."""
-        return {table: _records(self.tables, table, at) for table, at in self.versions.items()}
+        return {table: _records(self.tables, table, at) for table, at in self.layered.items()}
 
     @property
     def needs_spark(self) -> bool:
@@ -68,12 +71,10 @@ class Folding:
     def large(self) -> set[str]:
         """Return the tables whose layer has become large."""
         due = set[str]()
-        for table, at in self.versions.items():
-            stored, runs = (
-                sum(file.rows for file in self._files(table)),
-                self.view.number - at.folded,
-            )
-            if FOLDING.is_due(records=self.records[table], rows=stored, runs=runs):
+        for table, at in self.layered.items():
+            stored = sum(file.rows for file in self.files[table])
+            records, runs = self.records[table], self.view.number - at.folded
+            if FOLDING.is_due(records=records, rows=stored, runs=runs):
                 due.add(table.name)
         return due
 
@@ -94,51 +95,54 @@ class Folding:
 
         Return the snapshot, which is to name the new versions of `named`.
         """
-        view, versions, layers = self.view, dict(self.view.tables), dict(self.view.folded)
+        view, versions, folded = self.view, dict(self.view.tables), dict(self.view.folded)
+        for table in self.layered:
+            version = self._fold(table, now, is_named=table.name in named)
+            if table.name in named:
+                versions[table.name] = version
+                folded.pop(table.name, None)
+        return replace(view, tables=versions, folded=folded)
+
+    def _is_old(self, now: datetime, most_age: float, *, at_once: bool) -> bool:
+        """Tell whether the last fold is older than it may be, by the last table in it."""
+        said = open_table(self.tables, [*self.layered][-1]).metadata().configuration
+        if said.get(FOLDED_IN) == str(self.view.number):
+            return False
+        age = now - datetime.fromisoformat(said.get(COMMITTED_AT, NEVER.isoformat()))
+        if not -MOST_AHEAD <= age < timedelta(seconds=most_age):
+            return True
+        size = sum(file.size for files in self.files.values() for file in files)
+        return at_once and size <= SMALL_BYTES
+
+    def _fold(self, table: Table, now: datetime, *, is_named: bool) -> int:
+        """Fold one table, unless it is folded; return its version."""
+        tables, view, at = self.tables, self.view, self.layered[table]
+        restore_table(tables, table, view)  # to what is committed, or folded
+        newest = open_table(tables, table)
+        known = int(newest.metadata().configuration.get(FOLDED_IN, 0))
+        if known == view.number and not is_named:
+            return newest.version()
+        step(f"{table.name} fold")
+        made, old = list[AddAction](), list[str]()
+        # Its rows are those of `known`, or what the snapshot names, which of form 3 has a layer.
+        since = max(known, at.folded) if newest.version() == at.version else known
+        both = (table, at.version, at.folded), (table.layer_source, at.source, since)
+        if is_named or any(files_after(tables, *one) for one in both):
+            mark = uuid.uuid4() if is_named else f"{int(now.timestamp())}{COPY}"
+            made = self._write(table, f"{newest.version() + 1:08d}-{mark}")
+            old = [file.path for file in row_files(newest)]
         said = {
             FOLDED_IN: str(view.number),
             COMMITTED_AT: view.committed_at.isoformat(),
             "shardpost.looked_at": view.looked_at.isoformat(),
             "shardpost.end_offsets": json.dumps(view.as_json()["end_offsets"]),
         }
-        for table, at in self.versions.items():
-            restore_table(self.tables, table, view)  # to what is committed, or folded
-            newest, is_named = open_table(self.tables, table), table.name in named
-            known = int(newest.metadata().configuration.get(FOLDED_IN, 0))
-            if known == view.number and not is_named:
-                continue
-            step(f"{table.name} fold")
-            made, old = list[AddAction](), list[str]()
-            # Its rows are those of `known`, or what the snapshot names, of form 3 with a layer.
-            since = max(known, at.folded) if newest.version() == at.version else known
-            both = (table, at.version, at.folded), (table.layer_source, at.source, since)
-            if is_named or any(files_after(self.tables, *one) for one in both):
-                mark = uuid.uuid4() if is_named else f"{int(now.timestamp())}{COPY}"
-                made = self._write(table, f"{newest.version() + 1:08d}-{mark}")
-                old = [file.path for file in row_files(newest)]
-            version = table_log.commit_fold(newest, self.tables, table, made, old, said)
-            if is_named:
-                versions[table.name] = version
-                layers.pop(table.name, None)
-            _remove_replaced(self.tables, table, version, now)
-        return replace(view, tables=versions, folded=layers)
-
-    def _files(self, table: Table) -> list[RowFile]:
-        return row_files(open_table(self.tables, table, self.versions[table].version))
-
-    def _is_old(self, now: datetime, most_age: float, *, at_once: bool) -> bool:
-        """Tell whether the last fold is older than it may be, by the last table in it."""
-        said = open_table(self.tables, [*self.versions][-1]).metadata().configuration
-        if said.get(FOLDED_IN) == str(self.view.number):
-            return False
-        age = now - datetime.fromisoformat(said.get(COMMITTED_AT, NEVER.isoformat()))
-        if not -MOST_AHEAD <= age < timedelta(seconds=most_age):
-            return True
-        sizes = (file.size for table in self.versions for file in self._files(table))
-        return at_once and sum(sizes) <= SMALL_BYTES
+        version = table_log.commit_fold(newest, tables, table, made, old, said)
+        _remove_replaced(tables, table, version, now)
+        return version
 
     def _write(self, table: Table, folder: str) -> list[AddAction]:
-        at, records = self.versions[table], self.records[table]
+        at, records = self.layered[table], self.records[table]
         if records <= parquet_files.MOST_RECORDS:
             return parquet_files.write_folded(self.tables, table, at, folder)
         from shardpost.spark import delta_files, driver  # where a session is needed, one is there
@@ -151,7 +155,7 @@ class Folding:
 
 def _records(tables: Tables, table: Table, at: LayeredVersion) -> int:
     source = table.layer_source
-    most = sum(files_after(tables, source, at.source, at.folded).values())
+    most = sum(file.rows for file in files_after(tables, source, at.source, at.folded))
     if most < FOLDING.least_records:
         return most
     sql = f"SELECT COUNT(*) AS n FROM {source.name} WHERE snapshot > {at.folded}"  # noqa: S608 - ours

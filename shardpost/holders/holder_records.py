@@ -78,18 +78,17 @@ def _changed_rows(tables: Tables, snapshot: Snapshot, since: int) -> Iterator[pa
     """Yield the rows of holders that changed after a snapshot; each client is there once."""
     table = snapshot.located(SHARE_HOLDERS_CHANGES)
     version = snapshot.tables.get(table.name)
-    files = {} if version is None else storage.files_after(tables, table, version, since)
-    sizes = storage.sizes(tables, table, version) if files else {}
+    files = [] if version is None else storage.files_after(tables, table, version, since)
     # What is folded may not be among the changes any more.
     is_whole = bool(files) or snapshot.folded_up_to(SHARE_HOLDERS.name) < snapshot.number
-    is_much = sum(sizes[path] for path in files) > READ_BYTES
+    is_much = sum(file.size for file in files) > READ_BYTES
     if since < snapshot.number - 1 or not is_whole or is_much:
         sql = f"SELECT shard, snapshot, {_HOLDER} WHERE snapshot > {since}"
         at = at_snapshot(snapshot, SHARE_HOLDERS)
         yield from stream(tables, sql, at, rows_at_once=ROWS_AT_ONCE)
         return
-    for path in files:  # of one snapshot no client has two rows
-        for part in parquet_files.parts(tables, table, path):
+    for file in files:  # of one snapshot no client has two rows
+        for part in parquet_files.parts(tables, table, file.path):
             yield from part.filter(pc.greater(part["snapshot"], since)).to_batches()
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError
-from shardpost.holders.model.input_mapping import InputMapping, Mappings, read_mappings, text_of
+from shardpost.holders.model.input_mapping import InputMapping, Mappings, read_mappings
 from shardpost.holders.model.lost_records import compaction_of
 from shardpost.holders.model.record_order import require_orderable
 from shardpost.holders.model.topic_state import TopicState, Unread, ranges_to_read, require_readable
@@ -29,14 +29,19 @@ from shardpost.kafka.topic_metadata import (
     topic_configs,
     topic_ids,
 )
+from shardpost.settings.forms import read_text
 from shardpost.topics import declared
 from shardpost.values.topic_names import TopicName
 
 
 def mappings_of(installation: Installation) -> Mappings:
-    """Return how those inputs look that are not plain; UsageError lists the mistakes."""
-    path = installation.settings.inputs
-    return read_mappings(path, installation.inputs_text) if path else {}
+    """Return how those inputs look that are not plain; UsageError lists the mistakes.
+
+    The file is read anew: a run asks once, and hands them on.
+    """
+    if (path := installation.settings.inputs) is None:
+        return {}
+    return read_mappings(path, read_text(path, advice="correct SHARDPOST_INPUTS"))
 
 
 def registry_of(
@@ -60,11 +65,6 @@ def retry_topics(installation: Installation) -> list[str]:
     return sorted(
         set(map(installation.settings.retry_rules.retry_topic, input_topics(installation.kafka)))
     )
-
-
-def mapped_now(installation: Installation) -> str | None:
-    """Return the mappings as a snapshot has them; None where all inputs are plain."""
-    return text_of(mappings_of(installation))
 
 
 def require_plain(installation: Installation, name: TopicName) -> None:

@@ -15,9 +15,10 @@ from shardpost.delta.snapshot import LONGEST_EXCHANGE, MOST_UNKNOWN_KEPT, Snapsh
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table, Version
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError, UsageError, WrongArgumentError
-from shardpost.holders.inputs import mapped_now, mappings_of
+from shardpost.holders.inputs import mappings_of
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.fields import first_problem
+from shardpost.holders.model.input_mapping import Mappings, text_of
 from shardpost.holders.model.view_tables import EXCHANGES, INPUTS
 from shardpost.holders.model.who_holds import condition_of
 from shardpost.installation import Installation
@@ -72,9 +73,9 @@ def why_unknown(exchange: str, known: Collection[str]) -> str:
     return f"exchange {exchange!r} has no record with a Country{meant(exchange, known)}"
 
 
-def require_inputs(installation: Installation, last: Snapshot) -> None:
+def require_inputs(mappings: Mappings, last: Snapshot) -> None:
     """Refuse another SHARDPOST_INPUTS than the one by which a snapshot's records are decoded."""
-    if mapped_now(installation) != last.inputs:
+    if text_of(mappings) != last.inputs:
         raise UsageError(
             f"SHARDPOST_INPUTS: the records of snapshot {last.number} were decoded by another one,"
             f" {last.inputs or 'none: as plain JSON'}. Correct it; or decode all records by the new"

@@ -70,11 +70,6 @@ class Publication(NamedTuple):
     too_large: int = 0
     is_compacted: bool = True
 
-    @property
-    def needs_attention(self) -> bool:
-        """Whether a person has to act."""
-        return bool(self.too_large) or not self.is_compacted
-
 
 def publish(installation: Installation, snapshot: Snapshot, *, mark: bool = False) -> Publication:
     """Publish what changed since each partition's published snapshot.
@@ -117,7 +112,7 @@ class _Publisher:
                 published, failed = self._publish_some(behind[first : first + MOST_WRITERS])
                 done, failures = done + published, failures + failed
         if failures:
-            raise combined([*{str(error): error for error in failures}.values()])
+            raise combined(failures)
         records, too_large = (sum(one.count for one in done), sum(one.too_large for one in done))
         return Publication(records, too_large, is_compacted=policy == "compact")
 

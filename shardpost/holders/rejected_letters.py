@@ -56,8 +56,6 @@ def send(installation: Installation, snapshot: Snapshot, *, mark: bool = False) 
 
     Where nothing was, it is not noted, unless `mark`. FencedError if a newer run has taken over.
     """
-    if not snapshot.counts.rejected:
-        return 0
     return _Sending(installation, snapshot).send(mark=mark)
 
 

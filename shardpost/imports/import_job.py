@@ -141,4 +141,4 @@ def _open_positions(installation: Installation) -> int:
     return found.counts.positions if found else 0
 
 
-IMPORT_POSITIONS = JobSpec("import_positions", _open_positions, more_jars=("jdbc",))
+IMPORT_POSITIONS = JobSpec("import_positions", _open_positions, more_jars=lambda _: ("jdbc",))

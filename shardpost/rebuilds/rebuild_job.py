@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shardpost.errors import UsageError
+from shardpost.holders.compaction_job import jars_of_inputs
 from shardpost.installation import Installation
 from shardpost.rebuilds.model.rebuild import HISTORIES, NAMES, Source, with_dependents
 from shardpost.spark.job import JobSpec
@@ -88,4 +89,6 @@ def _records(installation: Installation) -> int:
         return sum(sum(storage.rows(tables, *one).values()) for one in located)
 
 
-REBUILD_TABLES = JobSpec("rebuild_tables", _records, has_own_class_archive=True)
+REBUILD_TABLES = JobSpec(
+    "rebuild_tables", _records, has_own_class_archive=True, more_jars=jars_of_inputs
+)

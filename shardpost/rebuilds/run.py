@@ -12,8 +12,9 @@ from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, WrongArgumen
 from shardpost.holders import plausibility
 from shardpost.holders.compaction import publish_and_send
 from shardpost.holders.folding import Folding
-from shardpost.holders.inputs import mapped_now
+from shardpost.holders.inputs import mappings_of
 from shardpost.holders.model.compaction_request import CompactionRequest
+from shardpost.holders.model.input_mapping import text_of
 from shardpost.holders.spark.history import decoder_id
 from shardpost.installation import Installation
 from shardpost.locks.locks import LockedError
@@ -48,7 +49,7 @@ def begun(installation: Installation, request: RebuildRequest) -> Rebuild:
     standing, wanted = rebuild.standing(last), (request.source, rule, request.tables)
     is_same = (rebuild.source, rebuild.rule, rebuild.tables) == wanted
     if is_same and standing in (Standing.BUILDING, Standing.READY):
-        _require_decoder(rebuild, standing, mapped_now(installation))
+        _require_decoder(rebuild, standing, text_of(mappings_of(installation)))
         log.info("rebuild %d is %s: continuing it", rebuild.number, standing)
         return rebuild
     raise ShardpostError(

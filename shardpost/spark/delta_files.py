@@ -72,7 +72,9 @@ def read(
     source = table.layer_source
     # Of the layer only those files are read that may have rows of it.
     newer = storage.files_after(tables, source, version.source, version.folded)
-    is_small = keys is None and sum(newer.values()) <= run_size.THRESHOLDS.broadcast_keys
+    is_small = (
+        keys is None and sum(file.rows for file in newer) <= run_size.THRESHOLDS.broadcast_keys
+    )
     text = table.layer.view if keys is None else table.layer.of_keys
     sql = text.format(
         folded=version.folded,
@@ -80,7 +82,7 @@ def read(
         **{name: f"{{{name}}}" for name in ("stored", "layer", "keys")},
     )
     stored = _read_stored(spark, tables, table, version.version)
-    layer = read_files(spark, source, paths(tables, source, newer))
+    layer = read_files(spark, source, paths(tables, source, (file.path for file in newer)))
     relations: dict[str, Any] = {"stored": stored, "layer": layer}
     if keys is not None:
         relations["keys"] = keys

@@ -66,7 +66,7 @@ def start_session(
 def divide_shuffles(spark: SparkSession, records: int) -> None:
     """Choose the number of shuffle tasks for a number of records, or rows, from now on."""
     tasks = spark.sparkContext.defaultParallelism
-    if not run_size.is_few(records):
+    if records > run_size.THRESHOLDS.few:
         tasks = max(4 * tasks, records // run_size.THRESHOLDS.per_task)
     spark.conf.set("spark.sql.shuffle.partitions", tasks)
 

@@ -83,17 +83,17 @@ class JobSpec:
     """One job: the stem of its file in `spark_jobs/`, which is its DAG's id too.
 
     `unread_records` counts what it would read now; with `has_own_class_archive` it loads half as
-    many classes again as other jobs do (jars.py). `more_jars` are files of `ivy/`, beside
-    Spark's own. `without_spark` does the job in the calling process, by its request, where that
-    needs no Spark: starting Spark takes seconds. Else it changes nothing and returns None. `stays`
-    tells of a request whether its run stays: it ends by itself when it is asked to stop.
+    many classes again as other jobs do (jars.py). `more_jars` are files of `ivy/` that it needs
+    now, beside Spark's own. `without_spark` does the job in the calling process, by its request,
+    where that needs no Spark: starting Spark takes seconds. Else it changes nothing and returns
+    None. `stays` tells of a request whether its run stays: it ends by itself when it is asked to.
     """
 
     name: str
     # Not in the repr, whose address of a function would make each parsing a new version of a DAG.
     unread_records: Callable[[Installation], int] = field(default=lambda _: 0, repr=False)
     has_own_class_archive: bool = False
-    more_jars: tuple[str, ...] = ()
+    more_jars: Callable[[Installation], Sequence[str]] = field(default=lambda _: (), repr=False)
     without_spark: Callable[[Installation, str], JobResult | None] = field(
         default=lambda *_: None, repr=False
     )

@@ -183,21 +183,17 @@ class FewRecords:
             return None
         return cls({*ranges}, {topic: _table(rows) for topic, rows in found.items()})
 
-    def falling_back_to(self, read: ReadRanges) -> ReadRanges:
-        """Return what gives these records, and reads others by that function."""
-
-        def read_ranges(
-            spark: SparkSession, kafka: Kafka, ranges: Sequence[OffsetRange]
-        ) -> DataFrame:
-            if not {*ranges} <= {*self.ranges}:
-                return read(spark, kafka, ranges)
-            (topic,) = {range_.topic for range_ in ranges}
-            partitions = pa.array((range_.partition for range_ in ranges), pa.int32())
-            rows = self.rows[topic]
-            found = rows.filter(pc.is_in(rows["partition"], partitions))
-            return spark.createDataFrame(found if found.num_rows else _ROWS.empty_table())
-
-        return read_ranges
+    def or_else(
+        self, read: ReadRanges, spark: SparkSession, kafka: Kafka, ranges: Sequence[OffsetRange]
+    ) -> DataFrame:
+        """Return the records of ranges; others than these are read by that function."""
+        if not {*ranges} <= {*self.ranges}:
+            return read(spark, kafka, ranges)
+        (topic,) = {range_.topic for range_ in ranges}
+        partitions = pa.array((range_.partition for range_ in ranges), pa.int32())
+        rows = self.rows[topic]
+        found = rows.filter(pc.is_in(rows["partition"], partitions))
+        return spark.createDataFrame(found if found.num_rows else _ROWS.empty_table())
 
 
 def partition_column(spark: SparkSession, key: Column, partitions: int) -> Column:

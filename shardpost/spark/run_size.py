@@ -31,8 +31,3 @@ class Thresholds:
 
 
 THRESHOLDS = Thresholds()
-
-
-def is_few(records: int) -> bool:
-    """Tell whether the keys of a number of records, or rows, fit into one process."""
-    return records <= THRESHOLDS.few

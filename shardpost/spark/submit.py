@@ -135,13 +135,11 @@ def job_conf(
     """Return `submit_conf` with the compiler options for the amount that the job will read."""
     stays = job.stays(document)
     jit = LONG_RUN_JIT if stays or job.is_long(installation) else SHORT_RUN_JIT
-    more, conf = [*job.more_jars, *["s3"] * installation.tables.is_on_store], dict[str, str]()
-    if "avro" in installation.inputs_text:
-        more.append("avro")
-        conf["spark.executor.extraJavaOptions"] = " ".join(AVRO_LIMITS)
+    more = [*job.more_jars(installation), *["s3"] * installation.tables.is_on_store]
+    limits = {"spark.executor.extraJavaOptions": " ".join(AVRO_LIMITS)} if "avro" in more else {}
     jars = [jar for purpose in more for jar in jars_of(purpose)]
-    conf |= submit_conf(*jvm_options, *jit, more_jars=jars) | store_conf(installation.tables)
-    return conf | ({STAYS: "true", **properties("staying.conf")} if stays else {})
+    conf = submit_conf(*jvm_options, *jit, more_jars=jars) | store_conf(installation.tables)
+    return limits | conf | ({STAYS: "true", **properties("staying.conf")} if stays else {})
 
 
 def submit_conf(*jvm_options: str, more_jars: Sequence[Path] = ()) -> dict[str, str]:

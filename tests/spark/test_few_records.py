@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow.compute as pc
 import pytest
@@ -85,7 +86,7 @@ def test_they_are_those_of_sparks_source(
     ranges = [range_ for topic in topics for range_ in whole(settings, topic)]
     few = FewRecords.read(installed(settings).kafka, ranges)
     assert few is not None
-    own = few.falling_back_to(by_nobody)
+    own = partial(few.or_else, by_nobody)
     for topic in topics:
         wanted = [range_ for range_ in ranges if range_.topic == topic]
         there, expected = (
@@ -103,7 +104,7 @@ def test_they_are_those_of_sparks_source(
         topic: rows.filter(pc.field("partition") != first.partition)
         for topic, rows in few.rows.items()
     }
-    without = FewRecords(few.ranges, of_others).falling_back_to(by_nobody)
+    without = partial(FewRecords(few.ranges, of_others).or_else, by_nobody)
     assert others
     assert columns(without(spark, installed(settings).kafka, [first]).schema) == columns(
         expected.schema
@@ -120,7 +121,7 @@ def test_other_ranges_are_read_as_ever(
     few = FewRecords.read(installed(settings).kafka, ranges)
     assert few is not None
     assert as_they_are(
-        few.falling_back_to(read_ranges)(spark, installed(settings).kafka, [part])
+        few.or_else(read_ranges, spark, installed(settings).kafka, [part])
     ) == as_they_are(read_ranges(spark, installed(settings).kafka, [part]))
 
 

@@ -76,7 +76,9 @@ def compact(kafka: MemoryKafka, asked: CompactionRequest) -> JobResult:
     All but the tables is as the job has it.
     """
 
-    def build(state: TopicState, unread: Unread, rule: Rule) -> tuple[Snapshot, RunCounts]:
+    def build(
+        state: TopicState, unread: Unread, rule: Rule, _: object
+    ) -> tuple[Snapshot, RunCounts]:
         number = state.last.number + 1 if state.last else 1
         rejected = {REJECTED_RECORDS.name: overwrite(kafka.settings, REJECTED_RECORDS, [])}
         tables = {**held(kafka, number, {"client": ["1"]}).tables, **rejected}

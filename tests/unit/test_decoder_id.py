@@ -12,8 +12,9 @@ from shardpost.holders.spark import history
 HOLDERS = Path(shardpost.holders.__file__).parent
 # What decoding imports that decides nothing of a row: the form of a table's columns, what people
 # read of a wrong file, and how one is read.
-MORE = ("kafka.schema_registry", "spark.driver", "values.topic_names", "values.yaml_files")
-OTHERS = {f"shardpost.{name}" for name in ("delta.table", "errors", "wording", *MORE)}
+MORE = ("kafka.registered_values", "kafka.schema_registry", "spark.driver")
+VALUES = ("values.topic_names", "values.yaml_files")
+OTHERS = {f"shardpost.{name}" for name in ("delta.table", "errors", "wording", *MORE, *VALUES)}
 
 
 def imported(path: str) -> set[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shardpost.errors import UsageError
-from shardpost.holders.inputs import mapped_now, mappings_of, require_plain
+from shardpost.holders.inputs import mappings_of, require_plain
 from shardpost.holders.model.input_mapping import (
     InputMapping,
     Mappings,
@@ -190,7 +190,9 @@ def test_the_setting_names_the_file_and_a_missing_one_is_refused(tmp_path: Path)
         mappings_of(installed(Settings(inputs=file)))
     file.write_text("exchanges: {fields: {Country: land}}")
     own = installed(Settings(inputs=file))
-    assert json.loads(mapped_now(own) or "") == {"exchanges": {"fields": {"Country": "land"}}}
+    assert json.loads(text_of(mappings_of(own)) or "") == {
+        "exchanges": {"fields": {"Country": "land"}}
+    }
 
 
 def test_plain_records_are_not_written_to_a_topic_of_another_form(tmp_path: Path) -> None:

@@ -255,16 +255,14 @@ def test_a_policy_by_which_kafka_deletes_is_told_by_name_and_all_is_published(
 ) -> None:
     configure(kafka, {"cleanup.policy": policy})
     view = held(kafka, 1, {"a": ["1"]})
-    done = publish(installed(kafka.settings), view)
-    assert done == Publication(1, 0, is_compacted=False)
-    assert done.needs_attention
-    assert publish(installed(kafka.settings), view).needs_attention  # also with nothing new
+    assert publish(installed(kafka.settings), view) == Publication(1, 0, is_compacted=False)
+    assert not publish(installed(kafka.settings), view).is_compacted  # also with nothing new
     assert (
         f"topic share-holders: expected cleanup.policy=compact only, found '{policy}'"
     ) in caplog.text
     assert "--entity-name share-holders --add-config cleanup.policy=compact`" in caplog.text
     configure(kafka, {"cleanup.policy": "compact"})
-    assert not publish(installed(kafka.settings), view).needs_attention
+    assert publish(installed(kafka.settings), view).is_compacted
 
 
 @dataclass

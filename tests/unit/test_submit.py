@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -12,12 +13,16 @@ import pytest
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, SweepRequest
 from shardpost.embedded.broker import find_java, java_major
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.compaction_job import (
+    CHECK_INPUTS,
+    COMPACT_POSITIONS,
+    RECONCILE_POSITIONS,
+)
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.imports.model.source import FileSource, Format, ImportRequest, JdbcSource
 from shardpost.kafka.kafka import Kafka
 from shardpost.rebuilds.model.rebuild import Source
-from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
+from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, RebuildRequest
 from shardpost.settings import Settings
 from shardpost.spark import driver, jars, submit
 from shardpost.spark.job import BY_DEFAULT, JobSpec, document_of, request_of
@@ -79,6 +84,28 @@ def test_with_tables_on_a_store_a_job_has_its_jars_and_address_and_no_argument_h
     said = " ".join(submit_command(installed(settings), conf, tmp_path))
     assert not [secret for secret in ("an-id", "hush") if secret in said]
     assert given.items() <= job_environment(installed(settings)).items()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "has_them"),
+    [
+        ("clients: {format: avro, registry: {url: 'http://r'}}", True),
+        ("clients: {format: json, key_format: avro, registry: {url: 'http://r'}}", True),
+        ("clients: {format: json-schema, registry: {url: 'http://avro'}}", False),
+        ("clients: {fields: {Name: avro}}", False),
+    ],
+)
+def test_a_job_that_decodes_inputs_in_avro_has_its_jars_and_limits(
+    tmp_path: Path, inputs: str, has_them: bool
+) -> None:
+    file = tmp_path / "inputs.yaml"
+    file.write_text(inputs)
+    own = installed(Settings(home=tmp_path, inputs=file))
+    for job in (COMPACT_POSITIONS, RECONCILE_POSITIONS, CHECK_INPUTS, REBUILD_TABLES):
+        conf = submit.job_conf(own, replace(job, unread_records=lambda _: 0))
+        assert ("spark-avro" in conf["spark.jars"]) is has_them
+        assert ("spark.executor.extraJavaOptions" in conf) is has_them
+    assert "spark-avro" not in submit.job_conf(own, WEEKLY_EMAIL)["spark.jars"]
 
 
 def test_remote_workers_are_sent_the_package(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ else is an expression of Spark SQL over such names. docs/inputs.md has the rules
 import json
 import re
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -114,9 +113,14 @@ class InputMapping(_Entry):
         return self.key_format or ("text" if is_bare else self.format)
 
     @property
+    def formats(self) -> set[str]:
+        """The formats of its values and keys."""
+        return {self.format, self.format_of("key")}
+
+    @property
     def has_schemas(self) -> bool:
         """Whether a registry has schemas of its keys or values."""
-        return not {self.format, self.format_of("key")} <= {"json", "text"}
+        return not self.formats <= {"json", "text"}
 
     @property
     def shares_ids(self) -> bool:
@@ -176,7 +180,6 @@ def mapping_in(text: str | None, name: TopicName) -> InputMapping | None:
     return None if form is None else InputMapping(**form)
 
 
-@lru_cache(maxsize=16)
 def read_mappings(path: Path, text: str) -> Mappings:
     """Return the mappings of those inputs that are not plain; UsageError lists all mistakes."""
     file = YamlFile.read(path, text)

@@ -44,9 +44,8 @@ class FoldingRule:
 
     def is_due(self, *, records: int, rows: int, runs: int) -> bool:
         """Tell whether a layer of `records`, by `runs`, is due to be folded into `rows`."""
-        if not records:
-            return False
-        return runs >= self.runs or records >= max(self.least_records, self.share * rows)
+        is_large = records >= max(self.least_records, self.share * rows)
+        return records > 0 and (is_large or runs >= self.runs)
 
 
 _OF_KEYS = """

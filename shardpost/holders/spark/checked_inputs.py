@@ -6,6 +6,7 @@ from pyspark.sql import SparkSession
 
 from shardpost.errors import DONE, NEEDS_ATTENTION
 from shardpost.holders.compaction_job import CHECK_INPUTS
+from shardpost.holders.inputs import mappings_of
 from shardpost.holders.model.compaction_request import CheckRequest
 from shardpost.holders.spark.compaction_run import InputTopic, inputs_of
 from shardpost.holders.spark.history import decode
@@ -21,7 +22,8 @@ def check_inputs(asked: CheckRequest, installation: Installation) -> JobResult:
     """Return by input what each of its newest records becomes; nothing is written."""
     spark = driver.start_session(CHECK_INPUTS.name)
     driver.plan_for(spark, asked.sample)
-    sources = [one for one in inputs_of(installation) if one.name in asked.topics]
+    inputs = inputs_of(installation, mappings_of(installation))
+    sources = [one for one in inputs if one.name in asked.topics]
     found: dict[str, Any] = {
         one.name: _checked(spark, installation.kafka, one, asked.sample) for one in sources
     }

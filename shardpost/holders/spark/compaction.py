@@ -1,13 +1,7 @@
-"""One compaction: catch up with the input topics, commit one snapshot, publish the changes.
+"""One compaction, as spark_jobs/compact_positions.py and holders/compaction.py say, with Spark.
 
-Read: exactly the offsets after the last snapshot, retries too. Transform: each input, side by side:
-decode, append to its history, latest per key, what that changes; then the holders, by what changed
-of the positions; then the counts. Write: every table, then the row in `snapshots` that makes all of
-it visible, then the difference to `share-holders`, and rejected records to `dead-letters`. At last
-the tables are folded.
-
-A reconciliation does the same, and closes what the inputs do not hold any more: tombstones were
-lost, or a topic was recreated.
+Each input, side by side: read it, decode, append to its history, latest per key, what that changes;
+then the holders, by what changed of the positions; then the counts.
 """
 
 import logging
@@ -23,8 +17,8 @@ from shardpost.delta.snapshot import NEVER, Scattered, Snapshot
 from shardpost.errors import shown
 from shardpost.holders import compaction
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
-from shardpost.holders.inputs import mapped_now
 from shardpost.holders.model.compaction_request import CompactionRequest
+from shardpost.holders.model.input_mapping import Mappings, text_of
 from shardpost.holders.model.lost_records import require_certain
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.topic_state import TopicState, Unread
@@ -42,10 +36,9 @@ from shardpost.holders.spark.latest import close_superseded
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.holders.table_commits import restored_tables
 from shardpost.installation import Installation
-from shardpost.spark import driver, kafka_source
+from shardpost.spark import driver, kafka_source, run_size
 from shardpost.spark.job import JobResult
 from shardpost.spark.kafka_source import FewRecords, ReadRanges
-from shardpost.spark.run_size import is_few
 from shardpost.topics import guards
 from shardpost.values.holding_rule import Rule
 
@@ -53,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 def build_snapshot(
-    installation: Installation, state: TopicState, unread: Unread, rule: Rule
+    installation: Installation, state: TopicState, unread: Unread, rule: Rule, mappings: Mappings
 ) -> tuple[Snapshot, RunCounts]:
     """Write all tables up to the ends of what is unread; return the snapshot, not committed yet.
 
@@ -64,7 +57,7 @@ def build_snapshot(
     few = FewRecords.read(kafka, unread.ranges)
 
     def build(read_ranges: ReadRanges) -> tuple[Snapshot, RunCounts]:
-        read_ranges = few.falling_back_to(read_ranges) if few else read_ranges
+        read_ranges = partial(few.or_else, read_ranges) if few else read_ranges
         spark = driver.start_session(COMPACT_POSITIONS.name)
         records_of = partial(read_ranges, spark, kafka)
         tables, last = installation.tables, state.last
@@ -77,17 +70,17 @@ def build_snapshot(
             last,
             rule=rule,
             shards=state.counts[kafka.topic("share-holders")],
-            few=is_few(unread.size),
+            few=unread.size <= run_size.THRESHOLDS.few,
             kafka=kafka,
             partitions=state.counts,
             unread=unread,
             records_of=records_of,
             in_memory=few is not None,
         )
-        sources, inputs = inputs_of(installation), mapped_now(installation)
+        sources, inputs = inputs_of(installation, mappings), text_of(mappings)
         if last is None or last.inputs != inputs:
             require_decodable(spark, sources)
-        snapshot, done = _build(run, state, sources)
+        snapshot, done = _build(run, sources)
         decoder = decoder_with(last.decoder, inputs) if last else decoder_id(inputs)
         snapshot = replace(snapshot, inputs=inputs, decoder=decoder)
         return state.noted(snapshot, unread, installation.settings.rule), done
@@ -95,14 +88,12 @@ def build_snapshot(
     return kafka_source.with_timestamp_fallback(build)
 
 
-def _build(
-    run: CompactionRun, state: TopicState, sources: Sequence[InputTopic]
-) -> tuple[Snapshot, RunCounts]:
-    unread = run.unread
+def _build(run: CompactionRun, sources: Sequence[InputTopic]) -> tuple[Snapshot, RunCounts]:
+    unread, last = run.unread, run.last
     driver.plan_for(run.spark, unread.size)
     updates, retries = _update_topics(run, sources)
     read_at = datetime.now(UTC)  # not state.at: Kafka's compaction went on while topics were read
-    if last := state.last:
+    if last:
         read = {update.source.topic: update.read for update in updates}
         unread.require_tombstones_kept(read, last, read_at)
     done = RunCounts(
@@ -112,7 +103,7 @@ def _build(
         without_effect=sum(update.without_effect for update in updates),
         reconciled=sum(update.reconciled for update in updates),
         skipped=sum(update.skipped for update in updates),
-        **_uncertain(run, updates, last, read_at),
+        **_uncertain(run, updates, read_at),
     )
     for update in updates:
         keep_rejected(run, update)
@@ -132,10 +123,10 @@ def _build(
         run=run.tables.run,
         shards=run.shards,
         folded=run.tables.folded,
-        erased_in=run.last.erased_in if run.last else None,
-        history_from=run.last.history_from if run.last else None,
+        erased_in=last.erased_in if last else None,
+        history_from=last.history_from if last else None,
         folders=run.tables.folders,
-        rebuilt_in=run.last.rebuilt_in if run.last else None,
+        rebuilt_in=last.rebuilt_in if last else None,
         scattered=_scattered(run, updates, read_at),
     )
     return snapshot, done
@@ -163,10 +154,10 @@ def _update_topics(
     """Update the tables of all inputs; return what was done, and how many retries there were."""
     topics = [source.topic for source in sources]
     of_retries = [range_ for range_ in run.unread.ranges if range_.topic not in topics]
-    corrections = read_corrections(run.records_of, of_retries, topics)
+    retries = read_corrections(run.records_of, of_retries, topics) if of_retries else {}
 
     def update(source: InputTopic) -> InputUpdate:
-        done = update_topic(run, source, corrections.get(source.topic))
+        done = update_topic(run, source, retries.get(source.topic))
         if run.unread.reconciliation is None:
             return done
         changes, count = close_superseded(run, source, done.changes)
@@ -174,17 +165,17 @@ def _update_topics(
 
     with ThreadPoolExecutor(len(topics)) as pool:  # of a few records, planning takes longest
         updates = [*pool.map(update, sources)]
-        return updates, sum(correction.count for correction in corrections.values())
+        return updates, sum(one.count for one in retries.values())
 
 
 def _uncertain(
-    run: CompactionRun, updates: Sequence[InputUpdate], last: Snapshot | None, read_at: datetime
+    run: CompactionRun, updates: Sequence[InputUpdate], read_at: datetime
 ) -> dict[str, Any]:
     """Return what RunCounts has of keys whose good records may be lost.
 
     UncertainKeysError if there are any, and the run is not to reconcile.
     """
-    if last is None:
+    if (last := run.last) is None:
         return {}
     uncertain = {
         update.source.topic: uncertain_keys(run, update, last, read_at) for update in updates

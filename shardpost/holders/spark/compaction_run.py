@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import OpenedTables
 from shardpost.delta.table import Table
-from shardpost.holders.inputs import mappings_of, registry_of
-from shardpost.holders.model.input_mapping import InputMapping
+from shardpost.holders.inputs import registry_of
+from shardpost.holders.model.input_mapping import InputMapping, Mappings
 from shardpost.holders.model.record_order import COUNTS, Numbering, judged_by
 from shardpost.holders.model.topic_state import Unread
 from shardpost.holders.model.view_tables import INPUTS, InputTables
@@ -48,9 +48,9 @@ class InputTopic:
     registry: SchemaRegistry | None = None
 
 
-def inputs_of(installation: Installation) -> list[InputTopic]:
-    """Return the inputs of an installation."""
-    mappings, topic = mappings_of(installation), installation.kafka.topic
+def inputs_of(installation: Installation, mappings: Mappings) -> list[InputTopic]:
+    """Return the inputs of an installation, whose records look so."""
+    topic = installation.kafka.topic
     asked = {one: registry_of(installation, one, mapping) for one, mapping in mappings.items()}
     inputs = INPUTS.items()
     return [InputTopic(n, topic(n), its, mappings.get(n), asked.get(n)) for n, its in inputs]

@@ -97,17 +97,14 @@ def read_corrections(
     ranges: Sequence[OffsetRange],
     origins: Collection[str],
 ) -> dict[str, Corrections]:
-    """Return the retries in ranges of retry topics, by origin topic, for those that have any.
+    """Return the retries in some ranges of retry topics, by origin topic, for those that have any.
 
     Retries of other topics than `origins` are ignored. Headers cause no error: `matched` rejects
     retries without a usable origin.
     """
-    topics = sorted({range_.topic for range_ in ranges})
-    if not topics:
-        return {}
     of_topics = [
         _of_topic(read([range_ for range_ in ranges if range_.topic == topic]), topic, origins)
-        for topic in topics
+        for topic in sorted({range_.topic for range_ in ranges})
     ]
     retries = reduce(DataFrame.union, of_topics).persist(StorageLevel.MEMORY_AND_DISK)
     offset = _number(letters.ORIGIN_OFFSET)

@@ -29,7 +29,7 @@ from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.holders import following
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.following import NOTED_EVERY, FollowerHeartbeat
-from shardpost.holders.inputs import Arrivals, Inputs
+from shardpost.holders.inputs import Arrivals, Inputs, mappings_of
 from shardpost.holders.model.compaction_request import CompactionRequest, Follow
 from shardpost.holders.model.topic_state import Unread
 from shardpost.holders.spark.compaction import build_snapshot
@@ -244,7 +244,8 @@ def warm_up(installation: Installation) -> None:
                 for left in (RECORDS, 0):
                     state, unread = Inputs(own).state()
                     unread = _last(unread, left)
-                    snapshot, _ = build_snapshot(own, state, unread, own.settings.rule)
+                    rule, mappings = own.settings.rule, mappings_of(own)
+                    snapshot, _ = build_snapshot(own, state, unread, rule, mappings)
                     snapshots.commit(own.tables, snapshot)
         except ShardpostError as error:
             log.info("the driver is not warm: %s", error)

@@ -194,8 +194,10 @@ def _append(run: CompactionRun, source: InputTopic, events: DataFrame) -> Writte
 MODULES = ("model/fields.py", "spark/decoding.py")
 
 
-_MAPPED = ("model/avro_schema", "model/input_mapping", "spark/registered", "spark/translation")
-MODULES_OF_MAPPED = tuple(f"{one}.py" for one in _MAPPED)
+MODULES_OF_MAPPED = (
+    *(f"model/{one}.py" for one in ("avro_schema", "input_mapping")),
+    *(f"spark/{one}.py" for one in ("expressions", "registered", "translation")),
+)
 
 
 def decoder_with(former: str | None, inputs: str | None) -> str | None:

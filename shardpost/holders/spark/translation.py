@@ -3,21 +3,16 @@
 Each is translated into a plain record, which decoding.py judges: the key is the id as text, the
 value a JSON object with our names, its numbers as they were written. Values of all formats are
 variants here. A path keeps the type that it has there; in an expression, a name is its text.
-
-An expression is evaluated behind a lambda, where Spark shares no part of it with another one: its
-error rejects the record, and does no more.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
-from typing import Any, cast
 
-from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.classic.column import Column as ClassicColumn
 
 from shardpost.errors import UsageError
 from shardpost.holders.model.fields import FieldType, RecordKind
@@ -33,6 +28,7 @@ from shardpost.holders.spark.decoding import (
     parsed_any,
     with_numbers_quoted,
 )
+from shardpost.holders.spark.expressions import Expression, said
 from shardpost.values.topic_names import TopicName
 
 # A record's own key, value and headers.
@@ -72,94 +68,6 @@ def mapped(
     return rows.select(*(own.get(one, F.col(one)).alias(one) for one in names))
 
 
-@dataclass(frozen=True)
-class Expression:
-    """An expression of Spark SQL, and where the file has it."""
-
-    spark: SparkSession
-    place: str
-    text: str
-
-    def refused(self, why: str) -> UsageError:
-        """Return the error that it is not what is expected."""
-        return UsageError(f"SHARDPOST_INPUTS: {self.place}: {why}")
-
-    @cached_property
-    def names(self) -> list[tuple[int, int, Names]]:
-        """The paths in it, in order, each with where it begins and where the rest does."""
-        parser = self.spark._jsparkSession.sessionState().sqlParser()
-        try:
-            nodes = [(parser.parseExpression(self.text), frozenset[str]())]
-        except ParseException as error:
-            raise self.refused(f"expected an expression: {_said(error)}") from None
-        found = []
-        while nodes:
-            node, bound = nodes.pop()
-            kind, children = node.getClass().getSimpleName(), _listed(node.children())
-            if kind == "LambdaFunction":
-                arguments = _listed(node.arguments())
-                bound |= {_listed(one.nameParts())[0].lower() for one in arguments}
-                children = [node.function()]
-            elif kind in {"UnresolvedAttribute", "UnresolvedNamedLambdaVariable"}:
-                names, at = tuple(_listed(node.nameParts())), node.origin()
-                if names[0].lower() not in bound:
-                    begins, ends = at.startIndex().get(), at.stopIndex().get() + 1
-                    # The parser leaves the backticks around it out.
-                    begins -= self.text[begins - 1 : begins] == "`"
-                    found.append((begins, ends + (self.text[ends : ends + 1] == "`"), names))
-            nodes += [(child, bound) for child in children]
-        return sorted(found)
-
-    def result(self, paths: list[Names], *types: type[T.DataType]) -> tuple[Column, T.DataType]:
-        """Return its result as a struct of `x`, null where it fails, and the type of `x`.
-
-        The column `scope` has the texts of the paths, v0, v1, …; UsageError for another type.
-        """
-        text = self.text
-        for begins, ends, names in reversed(self.names):
-            text = f"{text[:begins]}own_row.v{paths.index(names)}{text[ends:]}"
-        # On lines of its own: it may end in a comment.
-        text = f"transform(array(scope), own_row -> named_struct('x', (\n{text}\n)))"
-        column, jvm = F.get(F.expr(text), F.lit(0)), cast(Any, self.spark.sparkContext._jvm)
-        texts = ", ".join(f"v{n}: STRING" for n in range(len(paths))) or "none: STRING"
-        nothing = self.spark.createDataFrame([], f"scope STRUCT<{texts}>")
-        try:
-            alone = nothing.select(column.getField("x").alias("x"))
-        except AnalysisException as error:
-            raise self.refused(_said(error)) from None
-        plan, catalyst = alone._jdf.queryExecution().analyzed(), jvm.org.apache.spark.sql.catalyst
-        varies = plan.containsPattern(catalyst.trees.TreePattern.CURRENT_LIKE())
-        if varies or not plan.deterministic():
-            raise self.refused("expected what follows from one record: no now(), no rand()")
-        type_ = alone.schema["x"].dataType
-        if not isinstance(type_, (*types, T.NullType)):
-            wanted = " or ".join(kind.__name__.removesuffix("Type").lower() for kind in types)
-            raise self.refused(f"expected {wanted}, found {type_.simpleString()}: cast it")
-        utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
-        tried = catalyst.expressions.TryEval(utils.expression(column._jc))
-        return ClassicColumn(utils.column(tried)), type_
-
-
-def _said(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
-
-
-def _listed(seq: Any) -> list[Any]:
-    return [seq.apply(n) for n in range(seq.size())]
-
-
-# What an expression for a field may give. No double: Spark makes one where digits would be lost.
-_TYPES: dict[FieldType, tuple[type[T.DataType], ...]] = {
-    FieldType.TEXT: (T.StringType,),
-    FieldType.NUMBER: (T.DecimalType, T.IntegralType, T.StringType),
-    FieldType.FLAG: (T.BooleanType, T.StringType),
-}
-# A text that an expression gives is a number of JSON (RFC 8259, 6), or a flag, if it looks so.
-_BARE = {
-    FieldType.TEXT: "(?!)",
-    FieldType.NUMBER: r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$",
-    FieldType.FLAG: "^(true|false)$",
-}
 # Maybe a number that is no whole one of 18 digits at most: those are the same when written again.
 _INEXACT = r"[0-9]([.eE][-+0-9]|[0-9]{18})"
 _EXPECTED = {
@@ -167,8 +75,6 @@ _EXPECTED = {
     "connect": "one JSON object with schema and payload",
     "debezium": "one JSON object with before, after and op: c, r, u or d",
 }
-
-
 _PARTS = ("payload", "op", "before", "after")  # of envelopes
 
 
@@ -180,10 +86,6 @@ def _at(variant: Column, names: Iterable[str]) -> Column:
 
 def _text(variant: Column) -> Column:
     return F.variant_get(variant, "$", "string")
-
-
-def _is_object(variant: Column) -> Column:
-    return F.startswith(F.schema_of_variant(variant), F.lit("OBJECT<"))
 
 
 def _key_text(variant: Column) -> Column:
@@ -205,18 +107,19 @@ class Translation:
     @cached_property
     def expressions(self) -> dict[str, Expression]:
         """What is no path, by our field, `key` or `where`; and `where`, whatever it is."""
-        fields = {one: text for one, text in self._sources.items() if not self._path(text)}
-        others = {} if path_of(self.mapping.key) else {"key": self.mapping.key}
-        others |= {"where": self.mapping.where} if self.mapping.where else {}
-        return {
-            one: Expression(self.raw.sparkSession, f"{self.name}.{prefix}{one}", text)
-            for prefix, some in (("fields.", fields), ("", others))
-            for one, text in some.items()
+        spark, types = self.raw.sparkSession, {one.name: one.type for one in FIELDS[self.name]}
+        found = {
+            field: Expression(
+                spark, f"{self.name}.fields.{field}", text, types.get(field, FieldType.TEXT)
+            )
+            for field, text in self.mapping.sources(self.name).items()
+            if not self._path(text)
         }
-
-    @property
-    def _sources(self) -> dict[str, str]:
-        return self.mapping.sources(self.name)
+        if not path_of(key := self.mapping.key):
+            found["key"] = Expression(spark, f"{self.name}.key", key, FieldType.NUMBER)
+        if where := self.mapping.where:
+            found["where"] = Expression(spark, f"{self.name}.where", where, None)
+        return found
 
     def _path(self, text: str) -> Names:
         """Return the path of the value that a source is; none if it is another expression."""
@@ -236,7 +139,7 @@ class Translation:
         self._require_known(paths)
         texts = [self._named(path).alias(f"v{n}") for n, path in enumerate(paths)]
         rows = rows.select("*", F.struct(*texts or [F.lit("").alias("none")]).alias("scope"))
-        made = {one: it.result(paths, *self._types(one)) for one, it in self.expressions.items()}
+        made = {one: it.result(paths) for one, it in self.expressions.items()}
         rows = rows.withColumns({f"made_{one}": column for one, (column, _) in made.items()})
         has_row = F.col("row").isNotNull() & F.col("value_problem").isNull() & ~F.col("is_delete")
         is_met, wrong = has_row, [F.col("value_problem"), F.col("key_problem")]
@@ -245,11 +148,11 @@ class Translation:
             none = f"expected true or false for where, found nothing ({where})"
             wrong += [self._error("where", has_row), F.when(has_row & is_met.isNull(), none)]
         fields = []
-        for field, source in self._sources.items():
+        for field, source in self.mapping.sources(self.name).items():
             if names := self._path(source):
                 json = self._json(names)
             else:
-                json = _as_json(F.col(f"made_{field}.x"), made[field][1], self._type(field))
+                json = self.expressions[field].json(F.col(f"made_{field}.x"), made[field][1])
                 wrong.append(self._error(field, is_met))
             fields.append(F.concat(F.lit(f'"{field}":'), json))
         has_key = F.col("own_key").isNotNull()
@@ -275,15 +178,6 @@ class Translation:
         why = f"expected a value for {one}, found an error ({self.expressions[one].text})"
         return F.when(counts & F.col(f"made_{one}").isNull(), why)
 
-    def _type(self, field: str) -> FieldType:
-        types = {one.name: one.type for one in FIELDS[self.name]}
-        return types.get(field, FieldType.TEXT)
-
-    def _types(self, one: str) -> tuple[type[T.DataType], ...]:
-        if one == "where":
-            return (T.BooleanType,)
-        return _TYPES[FieldType.NUMBER if one == "key" else self._type(one)]
-
     def _is_json(self, part: Part) -> bool:
         return self.mapping.format_of(part) in {"json", "json-schema"}
 
@@ -300,9 +194,8 @@ class Translation:
         if not self._is_json(part):
             column = F.col(f"{part}_struct")
             is_struct = isinstance(self.raw.schema[f"{part}_struct"].dataType, T.StructType)
-            return [
-                (F.to_variant_object(column) if is_struct else column.cast("variant")).alias(name)
-            ]
+            found = F.to_variant_object(column) if is_struct else column.cast("variant")
+            return [found.alias(name)]
         words = with_numbers_quoted(text)
         if part == "key":
             return [parsed_any(words).alias(name)]
@@ -339,7 +232,7 @@ class Translation:
         elif self.mapping.envelope == "debezium":
             op = _text(self._of(found, "op"))
             is_delete, is_known = F.coalesce(op == "d", F.lit(False)), op.isin("c", "r", "u", "d")
-        is_right = is_delete | (is_known & _is_object(row))
+        is_right = is_delete | (is_known & F.schema_of_variant(row).startswith("OBJECT<"))
         text = self._written("value") if is_json else F.to_json(found)
         if is_json:
             words = self._row_in(F.col("found_words"))
@@ -400,14 +293,5 @@ class Translation:
                 try:
                     self.raw.select(column)
                 except AnalysisException as error:
-                    text = f"{self.name}: {'.'.join(path)}: {_said(error)}"
+                    text = f"{self.name}: {'.'.join(path)}: {said(error)}"
                     raise UsageError(f"SHARDPOST_INPUTS: {text}") from None
-
-
-def _as_json(column: Column, type_: T.DataType, kind: FieldType) -> Column:
-    """Return what an expression gave as JSON."""
-    text = column.cast("string")
-    in_array = F.to_json(F.array(text))
-    quoted = F.substring(in_array, F.lit(2), F.length(in_array) - 2)
-    is_bare = F.rlike(text, F.lit(_BARE[kind])) if isinstance(type_, T.StringType) else F.lit(True)
-    return F.when(is_bare, text).otherwise(F.when(text.isNotNull(), quoted))

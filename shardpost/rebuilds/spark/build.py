@@ -6,7 +6,7 @@ each key, the holders and the counts.
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,15 +17,16 @@ from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
-from shardpost.holders.inputs import mapped_now
+from shardpost.holders.inputs import mappings_of
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model import who_holds
 from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.input_mapping import text_of
 from shardpost.holders.model.record_order import newest_of_keys
 from shardpost.holders.plausibility import count_unknown
 from shardpost.holders.spark import fold
 from shardpost.holders.spark.compaction_run import InputTopic, inputs_of
-from shardpost.holders.spark.history import decoder_id, require_decodable
+from shardpost.holders.spark.history import decoder_id, decoder_with, require_decodable
 from shardpost.holders.spark.input_update import rejected_of
 from shardpost.holders.spark.latest import highest_of_keys
 from shardpost.holders.spark.table_writer import TableWriter
@@ -57,9 +58,13 @@ _OF_TOPIC = f"h.retry_offset IS NULL AND h.kind <> '{RecordKind.RECONCILED}'"
 
 @dataclass(frozen=True)
 class Build:
-    """The work for the tables of a rebuild; `tables` writes them."""
+    """The work for the tables of a rebuild; `tables` writes them.
 
-    installation: Installation
+    `decoder` is the id of what decodes the records of `sources` now.
+    """
+
+    sources: Sequence[InputTopic]
+    decoder: str
     rebuild: Rebuild
     pinned: Snapshot
     tables: TableWriter
@@ -67,8 +72,7 @@ class Build:
 
     def units(self) -> Iterator[Unit]:
         """Yield all units of work, including finished ones."""
-        own = self.rebuild.tables
-        sources = inputs_of(self.installation)
+        own, sources = self.rebuild.tables, self.sources
         require_decodable(self.tables.spark, sources)
         for source in sources:
             if source.tables.history.name in own:
@@ -89,7 +93,7 @@ class Build:
         """Return (paths, records) of groups of the files of a history, always the same ones."""
         history, groups = source.tables.history, list[tuple[list[str], int]]()
         located, version = self.pinned.located(history), self.pinned.tables[history.name]
-        rows_of = storage.rows(self.installation.tables, located, version)
+        rows_of = storage.rows(self.tables.where, located, version)
         for path, count in sorted(rows_of.items()):
             if not groups or groups[-1][1] >= histories.RECORDS_AT_ONCE:
                 groups.append(([], 0))
@@ -105,10 +109,10 @@ class Build:
     def _decode(self, source: InputTopic, files: list[str]) -> None:
         """Decode a part of a history again; what this very decoder has made is copied as it is."""
         history, located = source.tables.history, self.pinned.located(source.tables.history)
-        if self.pinned.decoder == decoder_id(mapped_now(self.installation)):
+        if self.pinned.decoder == self.decoder:
             self.tables.copy(history, located, files)
         else:
-            there = paths(self.installation.tables, located, files)
+            there = paths(self.tables.where, located, files)
             again = decoded_again(read_files(self.tables.spark, history, there), source)
             self.tables.append(history, again, coalesce=False)
 
@@ -123,7 +127,7 @@ class Build:
         sql = f"SELECT 1 FROM {history.name} h WHERE NOT ({_OF_TOPIC}) LIMIT 1"  # noqa: S608 - ours
         at = {self.tables.located(history): self.tables.versions[history.name]}
         was_recreated = self.pinned.generations.get(source.name, 0) > 0
-        if source.mapping or was_recreated or rows(self.installation.tables, sql, at):
+        if source.mapping or was_recreated or rows(self.tables.where, sql, at):
             newest = self.tables.spark.sql(newest_of_keys(), records=newest.drop("is_open"))
         newest = newest.select(*source.tables.latest.names)
         self.tables.write_first(source.tables.latest, newest, coalesce=False)
@@ -158,16 +162,16 @@ def _build(
         kafka = KafkaHistories(
             installation.kafka, pinned, tables, partial(read_ranges, spark, installation.kafka), low
         )
-    units = [*Build(installation, rebuild, pinned, tables, kafka).units()]
+    mappings = mappings_of(installation)
+    sources, inputs = inputs_of(installation, mappings), text_of(mappings)
+    decoder = decoder_id(inputs)
+    units = [*Build(sources, decoder, rebuild, pinned, tables, kafka).units()]
     driver.divide_shuffles(spark, max((unit.records for unit in units), default=0))
     before = rebuild.progress
     if {*HISTORIES} <= {*own}:
         # Its histories are from now on made by this decoder; maybe not all by one.
-        inputs = mapped_now(installation)
-        own_id = decoder_id(inputs)
-        is_one = not before.units or rebuild.candidate.decoder == own_id
-        decoder = own_id if is_one else None
-        candidate = replace(rebuild.candidate, decoder=decoder, inputs=inputs)
+        made_by = decoder_with(rebuild.candidate.decoder, inputs) if before.units else decoder
+        candidate = replace(rebuild.candidate, decoder=made_by, inputs=inputs)
         rebuild = replace(rebuild, candidate=candidate)
     began = time.monotonic()
     for done_units, unit in enumerate(units, 1):

@@ -38,8 +38,7 @@ from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import OffsetRange, Watermarks, total_size
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.topic_metadata import changed_topics, require_same_topics, topic_ids
-from shardpost.spark import delta_files
-from shardpost.spark.run_size import is_few
+from shardpost.spark import delta_files, run_size
 
 # A unit has about so many records: some ten seconds of work.
 RECORDS_AT_ONCE = 2_000_000
@@ -202,7 +201,7 @@ class KafkaHistories:
             None,
             rule=pinned.rule,
             shards=pinned.shards,
-            few=is_few(unread.size),
+            few=unread.size <= run_size.THRESHOLDS.few,
             kafka=self.kafka,
             partitions={topic: len(ends) for topic, ends in pinned.end_offsets.items()},
             unread=unread,

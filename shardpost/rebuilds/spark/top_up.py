@@ -20,12 +20,13 @@ from shardpost.delta.storage import Tables
 from shardpost.delta.table import LayeredVersion, Table, Version, layered, text_literal
 from shardpost.errors import ShardpostError
 from shardpost.holders.folding import Folding
+from shardpost.holders.inputs import mappings_of
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import compared
 from shardpost.holders.model.view_tables import LAYERED, VIEW
 from shardpost.holders.plausibility import require_inputs
-from shardpost.holders.spark.compaction_run import FewRows, inputs_of, totals
+from shardpost.holders.spark.compaction_run import FewRows, InputTopic, inputs_of, totals
 from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import decoder_with
 from shardpost.holders.spark.input_update import rejected_of
@@ -35,8 +36,7 @@ from shardpost.installation import Installation
 from shardpost.logs import step
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.rebuilds.spark.histories import decoded_again
-from shardpost.spark import delta_files, driver
-from shardpost.spark.run_size import is_few
+from shardpost.spark import delta_files, driver, run_size
 
 
 def standby_writer(
@@ -73,8 +73,11 @@ def top_up(
 
     `view` is how they are committed; what is written is committed by whoever stores the result.
     """
-    if t.REJECTED_RECORDS.name in own:
-        require_inputs(installation, view)
+    has_histories, sources = t.REJECTED_RECORDS.name in own, list[InputTopic]()
+    if has_histories:
+        mappings = mappings_of(installation)
+        require_inputs(mappings, view)
+        sources = inputs_of(installation, mappings)
     log.info("tables not in use: brought from snapshot %d to %d", view.number, at.number)
     spark = driver.start_session(REBUILD_TABLES.name)
     tables = standby_writer(spark, installation.tables, view, at, own)
@@ -82,16 +85,17 @@ def top_up(
     for history in (source.history for source in t.INPUTS.values()):
         located, version = at.located(history), at.tables[history.name]
         files = storage.files_after(installation.tables, located, version, view.number)
-        new[history] = delta_files.paths(installation.tables, located, files)
-        records += sum(files.values())
+        paths = (file.path for file in files)
+        new[history] = delta_files.paths(installation.tables, located, paths)
+        records += sum(file.rows for file in files)
     driver.plan_for(spark, records)
-    run = HoldersRun(tables, view, view.rule, at.shards, is_few(records))
-    rejected = _append_histories(run, installation, view, new, own)
-    counts = at.counts
+    few = records <= run_size.THRESHOLDS.few
+    run = HoldersRun(tables, view, view.rule, at.shards, few)
+    rejected = sum(_append_history(run, one, view, new[one.tables.history]) for one in sources)
+    kept, counts = view if has_histories else at, at.counts
     if t.SHARE_HOLDERS.name in own:
         counts = update_holders(run, *_changed_positions(run, view))
-        in_all = at.counts.rejected if rejected is None else counts.rejected + rejected
-        counts = replace(counts, rejected=in_all)
+        counts = replace(counts, rejected=kept.counts.rejected + rejected)
     made = replace(
         at,
         tables=dict(tables.versions),
@@ -100,39 +104,29 @@ def top_up(
         counts=counts,
         rule=view.rule,
         set_country=view.set_country,
-        history_from=at.history_from if rejected is None else view.history_from,
+        history_from=kept.history_from,
         rebuilt_in=view.rebuilt_in,
-        inputs=at.inputs if rejected is None else view.inputs,
-        decoder=at.decoder if rejected is None else decoder_with(view.decoder, view.inputs),
+        inputs=kept.inputs,
+        decoder=decoder_with(view.decoder, view.inputs) if has_histories else at.decoder,
     )
     step("top-up fold")
     due = Folding(installation.tables, made, own).large()
     return Folding(installation.tables, made, due).fold(datetime.now(UTC), due)
 
 
-def _append_histories(
-    run: HoldersRun,
-    installation: Installation,
-    last: Snapshot,
-    files: dict[Table, list[str]],
-    own: Collection[str],
-) -> int | None:
-    """Append what is new to its own histories; return how many are rejected, None without own."""
-    if t.REJECTED_RECORDS.name not in own:
-        return None
-    rejected = 0
-    for source in inputs_of(installation):
-        history = source.tables.history
-        if not files[history]:
-            continue
-        step(f"top-up {history.name}")
-        rows = delta_files.read_files(run.spark, history, files[history])
-        new = decoded_again(rows.where(F.col("snapshot") > last.number), source)
-        written = run.tables.append(history, new, coalesce=run.few)
-        if written.non_null("reason"):
-            rejected_rows = rejected_of(run.tables.rows_of(written), source.topic)
-            rejected += run.tables.append(t.REJECTED_RECORDS, rejected_rows).rows
-    return rejected
+def _append_history(run: HoldersRun, source: InputTopic, last: Snapshot, files: list[str]) -> int:
+    """Append what files have that is new to a history; return how many are rejected."""
+    if not files:
+        return 0
+    history = source.tables.history
+    step(f"top-up {history.name}")
+    rows = delta_files.read_files(run.spark, history, files)
+    new = decoded_again(rows.where(F.col("snapshot") > last.number), source)
+    written = run.tables.append(history, new, coalesce=run.few)
+    if not written.non_null("reason"):
+        return 0
+    rejected = rejected_of(run.tables.rows_of(written), source.topic)
+    return run.tables.append(t.REJECTED_RECORDS, rejected).rows
 
 
 def _changed_positions(run: HoldersRun, last: Snapshot) -> tuple[DataFrame | FewRows, int]:
