@@ -20,6 +20,7 @@ from tests.support.command_line import CommandLine
 from tests.support.compacting import agree, held, run
 from tests.support.how_far import up_to
 from tests.support.installed import installed
+from tests.support.jobs_here import CommandsHere
 from tests.support.letter_world import committed, header
 from tests.support.record_streams import RECORDS, Again, Growth, placed
 from tests.support.reference import POSITION, Raw, closed, position, produce
@@ -223,7 +224,7 @@ def test_what_comes_out_is_said_before_anything_is_written(
         ["upsert", "1", "client1", "T", "1", "NASDAQ"],
     ]
     assert "expected a value as the newest schema has it, found bytes 00" in lines[4]
-    found = shardpost.json("inputs", "check", "--json", code=3)
+    found = CommandsHere(settings.environ()).json("inputs", "check", "--json", code=3)
     assert {name: len(records) for name, records in found.items()} == {
         "positions": 3,
         "clients": 0,

@@ -69,7 +69,7 @@ def test_killed_at_any_step_the_next_run_ends_as_an_unbroken_one(settings: Setti
     fold = Fold()
     fold.add(starter())
     seen: dict[str, list[str]] = {}
-    steps = [*drawn(STEPS[:-1], every=4), STEPS[-1]]
+    steps = [*drawn(STEPS[:-1], every=3), STEPS[-1]]
     for number, name in enumerate(steps):
         produce(settings, batch(number))
         fold.add(batch(number))

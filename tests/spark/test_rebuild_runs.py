@@ -95,7 +95,7 @@ def test_killed_at_any_step_of_the_build_it_goes_on_where_it_was(
 ) -> None:
     settings, fold = filled
     done = 0
-    for number, step in enumerate(drawn(BUILDING, every=3), 1):
+    for number, step in enumerate(drawn(BUILDING, every=2), 1):
         kill_at(settings, REBUILD_TABLES, GB, pause_at=step)
         assert held(settings) == fold.holders("US")
         rebuild = registry.require_current(installed(settings).tables)
@@ -143,7 +143,7 @@ def test_killed_at_any_step_of_swap_and_rollback_all_is_old_or_all_new(
     start(settings, "GB")
     is_new = False
     done: list[tuple[bytes, bytes]] = []
-    steps = [*drawn(BEFORE_SWAP, every=2), *drawn(COMMITTED), *drawn(BEFORE_ROLLBACK, every=1)]
+    steps = [*drawn(BEFORE_SWAP, every=1), *drawn(COMMITTED), *drawn(BEFORE_ROLLBACK, every=1)]
     for number, step in enumerate(steps, 1):
         action = Action.ROLLBACK if is_new else Action.SWAP
         kill_at(settings, REBUILD_TABLES, request(action), pause_at=step)
