@@ -74,7 +74,7 @@ def test_raw_tables_are_a_snapshot_through_kills_and_swaps(
     stream.settings = settings = stream.settings.model_copy(update=tables)
     stream.compact(*batch(0), exchange("LSE", "GB"))  # of which a rebuild is
     assert numbers(settings) == newest(settings)
-    for number, step in enumerate(drawn(STEPS, 3, every=6), 1):
+    for number, step in enumerate(drawn(STEPS, 3, every=4), 1):
         before = numbers(settings)
         stream.send(batch(number))
         modules = compaction, folding, input_update, fold
