@@ -316,7 +316,8 @@ def test_spark_finds_of_any_condition_what_it_means(
     ).withColumnRenamed("position", "key")
     names = who_holds.columns_of("p", "p.country")
     meets = (f"({one.sql.format_map(names)}) IS TRUE" for one in conditions)
-    found = spark.sql(f"SELECT {', '.join(meets)} FROM {{p}} p ORDER BY p.n", p=frame).collect()  # noqa: S608
+    frame.createOrReplaceTempView("near")
+    found = spark.sql(f"SELECT {', '.join(meets)} FROM near p ORDER BY p.n").collect()  # noqa: S608
     values = [one | {"amount": float(one["amount"])} for one in positions]
     assert [[*row] for row in found] == [
         [one.is_met(position) is True for one in conditions] for position in values
