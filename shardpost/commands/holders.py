@@ -8,7 +8,6 @@ import click
 from shardpost.commands.console import AS_JSON, INSTANT, KEY, SNAPSHOT, print_document, text_table
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import one_line, shown
-from shardpost.holders.model.explain import Transition
 from shardpost.installation import opened
 
 
@@ -72,14 +71,12 @@ def explain_command(client: str, position: str | None, number: int | None) -> No
         click.echo(said, err=True)
     if not found:
         click.echo(one_line(why_no_record(opened().tables, snapshot, client, position)), err=True)
-    print_document(
-        found, lambda: text_table(TRANSITIONS_HEADING, map(_transition_row, found)) if found else ""
-    )
-
-
-def _transition_row(one: Transition) -> tuple[object, ...]:
-    at = one.timestamp.isoformat(timespec="milliseconds")
-    return one.position, one.change, one.coordinates, at, one.why
+    times = (one.timestamp.isoformat(timespec="milliseconds") for one in found)
+    rows = [
+        (one.position, one.change, one.coordinates, at, one.why)
+        for one, at in zip(found, times, strict=True)
+    ]
+    print_document(found, lambda: text_table(TRANSITIONS_HEADING, rows) if rows else "")
 
 
 COUNTED = ("positions", "holders", "rejected")

@@ -155,9 +155,8 @@ def _details_text(details: dict[str, Any]) -> str:
 def _value_text(details: dict[str, Any]) -> str:
     if details["size"] is None:
         return "value: none"
-    kind, shown_value = details.get("form"), details.get("read") or details["value"]
-    said = f"{details['size']} bytes, {kind}" if kind else f"{details['size']} bytes"
-    return f"value ({said}): {shown_value}"
+    form = f", {details['form']}" if "form" in details else ""
+    return f"value ({details['size']} bytes{form}): {details.get('read') or details['value']}"
 
 
 COUNTS = ("retried", "parked", "dropped", "waiting", "held", "taken_in")

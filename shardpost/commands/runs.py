@@ -24,7 +24,7 @@ from shardpost.wording import duration_text
 
 if TYPE_CHECKING:
     from shardpost.kafka.kafka import Kafka
-    from shardpost.run_requests.request_client import RunRow, SentRequest
+    from shardpost.run_requests.request_client import SentRequest
 
 
 POLL_SECONDS, WAIT_SECONDS = 0.5, 420.0
@@ -105,15 +105,11 @@ def list_command() -> None:
     now, installation = datetime.now(UTC), opened()
     kafka = installation.kafka
     rows = list_runs(kafka, list_decided(kafka, now, installation.settings.request_days))
-    print_document(
-        rows,
-        lambda: text_table(HEADING, [_run_cells(row, now) for row in rows]) if rows else NO_COMMAND,
-    )
-
-
-def _run_cells(row: "RunRow", now: datetime) -> tuple[object, ...]:
-    age = duration_text(now - row.since)
-    return row.key, row.state, age, row.dag, row.requested_by, row.run_id
+    cells = [
+        (row.key, row.state, duration_text(now - row.since), row.dag, row.requested_by, row.run_id)
+        for row in rows
+    ]
+    print_document(rows, lambda: text_table(HEADING, cells) if rows else NO_COMMAND)
 
 
 @runs_command.command("dispatch")

@@ -199,13 +199,9 @@ def _facts(letter: Letter, rules: RetryRules) -> Facts:
     due = _microseconds(decide(letter, rules).due)
     if letter.origin_key is None:
         return Facts(due)
-    origin = _hashed((letter.origin_topic, letter.origin_partition, letter.origin_key))
-    return Facts(due, letter.origin_offset, origin)
-
-
-def _hashed(origin: tuple[str, int, bytes]) -> int:
-    """Return the same number in each process."""
-    return int.from_bytes(blake2b(repr(origin).encode(), digest_size=8).digest(), signed=True)
+    origin = repr((letter.origin_topic, letter.origin_partition, letter.origin_key)).encode()
+    hashed = blake2b(origin, digest_size=8).digest()  # the same in each process
+    return Facts(due, letter.origin_offset, int.from_bytes(hashed, signed=True))
 
 
 def _microseconds(at: datetime | None) -> int | None:

@@ -13,8 +13,6 @@ from shardpost.kafka.records import Record, utf8_text
 from shardpost.kafka.registered_values import registered
 from shardpost.kafka.schema_registry import SchemaRegistry
 
-SECONDS = 2.0  # that a person waits for a registry
-
 
 class Readable(NamedTuple):
     """A value, what it is if it names a schema, in words, and then its JSON, if that is known."""
@@ -37,10 +35,10 @@ class ReadableValues:
 
     def __init__(self, installation: Installation) -> None:
         self._registries: dict[str, SchemaRegistry | None] = {}
-        quick = installation.having(kafka_timeout=min(SECONDS, installation.settings.kafka_timeout))
         with suppress(ShardpostError):  # the file is wrong, as whoever reads inputs says
             for name, mapping in mappings_of(installation).items():
-                self._registries[installation.topic(name)] = registry_of(quick, name, mapping)
+                asked = registry_of(installation, name, mapping)
+                self._registries[installation.topic(name)] = asked
 
     def read(self, record: Record) -> Readable:
         """Return the value of a record."""

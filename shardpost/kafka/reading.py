@@ -233,7 +233,8 @@ class BulkReading:
                     if partition in self._open and partition not in ended:
                         if self._is_record(partition, message):
                             yield message
-                        if self._is_over(partition):
+                        is_read = self.reached[partition] >= self._ranges[partition].until
+                        if is_read or self._counts[partition] >= self._most:
                             ended.add(partition)
                 self._leave(reader, ended)
             reader.is_stale = bool(self._open)  # it may not know of a new partition, for one
@@ -249,10 +250,6 @@ class BulkReading:
         self.reached[partition] = min(offset + 1, until)
         self._counts[partition] += 1
         return offset < until
-
-    def _is_over(self, partition: TopicPartition) -> bool:
-        is_read = self.reached[partition] >= self._ranges[partition].until
-        return is_read or self._counts[partition] >= self._most
 
     def _leave(self, reader: Consumer, ended: set[TopicPartition]) -> None:
         if ended:

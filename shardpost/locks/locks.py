@@ -218,8 +218,9 @@ def _claims(files: Files, prefix: str, seconds: float) -> Iterator[Held]:
     objects = files.tables.objects()
     first = _newest(objects, prefix)
     with ThreadPoolExecutor(READ_AT_ONCE) as pool:
-        read = zip(first, pool.map(lambda name: _holder(objects, name), first), strict=True)
-        held = {name: holder for name, holder in read if holder}
+        texts = pool.map(lambda name: _text(objects, name).read(), first)
+        read = zip(first, map(claims.holder_of, texts), strict=True)
+        held = {name: holder for name, holder in read if holder and not holder.is_gone}
     deadline = time.monotonic() + seconds
     now = first
     while any(now.get(name) == first[name] for name in held) and time.monotonic() < deadline:
@@ -235,8 +236,3 @@ def _newest(objects: Objects, prefix: str) -> dict[str, str]:
     """Return {lock: the name of its newest version}."""
     names = (name.removeprefix(f"{FOLDER}/") for name in objects.names(FOLDER))
     return {name.rpartition("/")[0]: name for name in names if name.startswith(prefix)}
-
-
-def _holder(objects: Objects, name: str) -> claims.Holder | None:
-    found = claims.holder_of(_text(objects, name).read())
-    return None if found and found.is_gone else found

@@ -19,12 +19,7 @@ from shardpost.kafka.reading import open_transaction_at
 from shardpost.kafka.record_pages import Bounds, Places, RecordPage
 from shardpost.page import access
 from shardpost.page.record import ShownRecord
-from shardpost.page.record_outcomes import (
-    OwnTopic,
-    outcomes_of,
-    own_topic,
-    own_topics,
-)
+from shardpost.page.record_outcomes import OwnTopic, outcomes_of, own_topic, own_topics
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Listing
 from shardpost.page.request import CurrentRequest, Instant, Number, PageRequest, Text
 from shardpost.page.value_layout import IN_LIST

@@ -100,6 +100,8 @@ def update_topic(
         newest = newest_of_run(run, originals, corrected, total_size(ranges))
         changes = changed_latest(run, source, newest)
     appended = [rows for rows in (originals, corrected) if rows]
+    is_skipped = F.col("kind") == RecordKind.SKIPPED.value
+    may_skip = appended if source.mapping and source.mapping.where else []
     return InputUpdate(
         source,
         appended,
@@ -107,14 +109,9 @@ def update_topic(
         originals.written.rows if originals else 0,
         sum(part.rejected for part in appended),
         _without_effect(run, source.topic, corrections, corrected, changes),
-        skipped=_skipped(appended) if source.mapping and source.mapping.where else 0,
+        skipped=sum(rows.rows.where(is_skipped).count() for rows in may_skip),
         scattered=_scattered(run, source, originals, changes),
     )
-
-
-def _skipped(appended: Sequence[Appended]) -> int:
-    is_skipped = F.col("kind") == RecordKind.SKIPPED.value
-    return sum(rows.rows.where(is_skipped).count() for rows in appended)
 
 
 def _scattered(

@@ -22,12 +22,7 @@ from shardpost.delta.query import OpenedTables
 from shardpost.delta.table import Table, Version, text_literal
 from shardpost.errors import shown
 from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.record_order import (
-    COUNTS,
-    compared,
-    lowest_of,
-    newest_of_keys,
-)
+from shardpost.holders.model.record_order import COUNTS, compared, lowest_of, newest_of_keys
 from shardpost.holders.model.topic_state import ranges_to_read
 from shardpost.holders.spark.compaction_run import (
     CompactionRun,
