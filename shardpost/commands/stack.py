@@ -86,14 +86,15 @@ def down_command() -> None:
 
 @click.command()
 @click.option("--keep", is_flag=True, help="Keep its stack running, to explore it.")
-def demo_command(keep: bool) -> None:
+@click.option("--avro", is_flag=True, help="Write positions as Debezium does, in Avro.")
+def demo_command(keep: bool, avro: bool) -> None:
     """Run the whole pipeline on five positions, end to end.
 
     Uses a fresh stack with a home and ports of its own, so it does not disturb a running stack.
     """
     from shardpost.embedded import demo
 
-    demo.run_demo(opened().settings, now=datetime.now(UTC), keep=keep, say=click.echo)
+    demo.run_demo(opened().settings, now=datetime.now(UTC), keep=keep, avro=avro, say=click.echo)
 
 
 # Airflow's command line says at each start that it cannot draw DAGs; nothing here draws them.

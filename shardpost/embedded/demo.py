@@ -6,18 +6,23 @@ URL as their mail server (`make cluster-demo`).
 """
 
 import email
+import io
 import json
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from email import policy
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
+import fastavro
 import httpx
 
 from shardpost import logs, tables
@@ -58,6 +63,10 @@ POSITIONS = (
     position_record("5", "client3", "VOD", 33, "LON"),
 )
 CONTACTS = tuple(contact_record(f"client{number}") for number in (1, 2, 3))
+# Where SHARDPOST_INPUTS is set, a new topic of exchanges has none.
+EXCHANGES: tuple[Record, ...] = tuple(
+    ("exchanges", code, {"Country": country}) for code, country in (("NASDAQ", "US"), ("LON", "GB"))
+)
 MOVED = position_record("3", "client3", "FB", 33, "NASDAQ")
 CLOSED: Record = ("positions", "4", None)
 
@@ -68,10 +77,52 @@ def produce(settings: Settings, records: Iterable[Record], say: Say = lambda _li
     for topic, key, form in records:
         value = None if form is None else json.dumps(form)
         say(f"  {topic}: {key} {value or 'null'}")
-        producer.produce(settings.topic(topic), key=key, value=value)
+        own = _in_avro(key, form) if topic == "positions" and settings.inputs else (key, value)
+        producer.produce(settings.topic(topic), key=own[0], value=own[1])
     if left := producer.flush(settings.kafka_timeout):
         what = counted(left, "record was", "records were")
         raise ShardpostError(f"{what} not accepted by Kafka at {settings.bootstrap}")
+
+
+SCHEMAS = json.loads(Path(__file__).with_name("demo_schemas.json").read_text())
+INPUTS = Path(__file__).with_name("demo_inputs.yml").read_text()
+COLUMNS = ("id", "customer_id", "symbol", "qty", "mic")
+
+
+def _in_avro(key: str, form: Mapping[str, Any] | None) -> list[bytes]:
+    """Return key and value of a position as Debezium writes them in Avro, in the wire format."""
+    row = form and dict(zip(COLUMNS, form.values(), strict=True))
+    event = {"before": None, "after": row, "op": "c" if row else "d"}
+    streams = [io.BytesIO(), io.BytesIO()]
+    for number, (part, value) in enumerate([("key", {"id": key}), ("value", event)]):
+        streams[number].write(b"\0\0\0\0" + bytes([number + 1]))
+        fastavro.schemaless_writer(streams[number], SCHEMAS[part], value)
+    return [one.getvalue() for one in streams]
+
+
+class _Registry(BaseHTTPRequestHandler):
+    """A registry of the two schemas, by the ids 1 and 2: what of Confluent's API a run asks."""
+
+    def do_GET(self) -> None:
+        """Answer by id, or the newest of a subject."""
+        known = {f"/schemas/ids/{number}": one for number, one in enumerate(SCHEMAS.values(), 1)}
+        known |= {f"/subjects/positions-{part}/versions/latest": SCHEMAS[part] for part in SCHEMAS}
+        found = {"schema": json.dumps(known[self.path])}
+        self.send_response(HTTPStatus.OK)
+        self.end_headers()
+        self.wfile.write(json.dumps(found).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def schema_registry() -> Iterator[str]:
+    """Run the registry in this process, and give its URL."""
+    with ThreadingHTTPServer((daemons.LOOPBACK, 0), _Registry) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://{daemons.LOOPBACK}:{server.server_port}"
+        server.shutdown()
 
 
 def play(settings: Settings, api: AirflowApi, received: Received, now: datetime, say: Say) -> None:
@@ -79,8 +130,8 @@ def play(settings: Settings, api: AirflowApi, received: Received, now: datetime,
 
     `received` gives all mails that the mail server has.
     """
-    say("\nfive positions and three clients go into Kafka:")
-    produce(settings, (*CONTACTS, *POSITIONS), say)
+    say(f"\nfive positions{' in Avro' if settings.inputs else ''} and three clients go into Kafka:")
+    produce(settings, (*(EXCHANGES if settings.inputs else ()), *CONTACTS, *POSITIONS), say)
     _run_dag(settings, api, "compact_positions", {}, say)
     _show_holders(settings, say)
     week = str(IsoWeek.of(now))
@@ -143,13 +194,23 @@ def kept_by_mailpit(url: str) -> Received:
 _KEPT_SETTINGS = ("spark_master", "driver_memory", "kafka_timeout", "smtp_timeout", "country")
 
 
-def run_demo(settings: Settings, *, now: datetime, keep: bool, say: Say) -> None:
-    """Start the stack, play the story, stop it; with `keep`, leave it up and say how to use it."""
+def run_demo(
+    settings: Settings, *, now: datetime, keep: bool, say: Say, avro: bool = False
+) -> None:
+    """Start the stack, play the story, stop it; with `keep`, leave it up and say how to use it.
+
+    With `avro`, positions are written in Avro. UsageError for both: this process is the registry.
+    """
+    if keep and avro:
+        raise UsageError("expected --keep or --avro: the registry of --avro ends with this command")
     began = time.monotonic()
-    with _home(settings, keep=keep) as home:
+    with _home(settings, keep=keep) as home, schema_registry() if avro else nullcontext() as url:
         kept = {name: getattr(settings, name) for name in _KEPT_SETTINGS}
         chosen = {f"{name}_port": daemons.choose_port() for name in ("kafka", "smtp", "airflow")}
         # With four shards one task sends all e-mails, which is quickest for two clients.
+        if url:
+            kept["inputs"] = home / "inputs.yml"
+            kept["inputs"].write_text(INPUTS.format(url=url))
         own = Settings.model_validate({"home": home, "partitions": 4, **chosen, **kept})
         if not keep:  # scheduled runs, due at once, would only delay the story's own
             disable_schedules(own)
@@ -167,12 +228,9 @@ def run_demo(settings: Settings, *, now: datetime, keep: bool, say: Say) -> None
             variables = own.environ()
             names = ("HOME", "KAFKA_PORT", "SMTP_PORT", "AIRFLOW_PORT")
             exported = (f"SHARDPOST_{name}={variables[f'SHARDPOST_{name}']}" for name in names)
-            say(
-                f"the stack is still up: {airflow['address']}, user {airflow['user']}, password"
-                f" {airflow['password']}"
-            )
-            say("to use it, or to stop it with `shardpost down`:")
-            say("  export " + " ".join(exported))
+            login = f"user {airflow['user']}, password {airflow['password']}"
+            say(f"the stack is still up: {airflow['address']}, {login}")
+            say(f"to use it, or to stop it with `shardpost down`:\n  export {' '.join(exported)}")
         else:
             stack.down(own, say=say)
 

@@ -1,15 +1,18 @@
 """What all pages have in common: who may see and act, whose forms are taken, their headers."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fastapi import HTTPException
 
+from shardpost.embedded import demo
 from shardpost.page import access
 from shardpost.page.record_outcomes import record_link, topic_link
 from shardpost.page.rendering import SECTIONS, Link
 from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
 from tests.support.installed import installed
 from tests.support.page_client import PageClient, page_client
 
@@ -154,6 +157,22 @@ def test_only_records_of_our_own_topics_are_linked(settings: Settings) -> None:
     assert topic_link(visit, "orders") == "orders"
     assert record_link(visit, own, 3, 8) == Link(f"{own}[3]@8", "records/record")
     assert record_link(visit, "orders", 3, 8) == "orders[3]@8"
+
+
+def test_a_value_of_avro_is_shown_as_json(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = settings.model_copy(update={"partitions": 1, "inputs": tmp_path / "inputs.yml"})
+    apply_topics(installed(own))
+    topic = own.topic("positions")
+    with demo.schema_registry() as url, page_client(own, monkeypatch) as page:
+        (tmp_path / "inputs.yml").write_text(demo.INPUTS.format(url=url))
+        demo.produce(own, demo.POSITIONS[:1])
+        listed = page.get("records", topic=topic)
+        alone = page.get("records/record", topic=topic, partition=0, offset=0)
+    for text in (listed, alone):
+        assert '"customer_id": "client1"' in text
+    assert "AVRO of schema ids/2, as JSON" in alone
 
 
 def test_what_does_not_exist_is_not_found_and_leads_on(

@@ -1,13 +1,17 @@
 """`inputs suggest` on a real broker: records as Debezium and Connect write them, and worse ones."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from shardpost.embedded import demo
 from shardpost.errors import ShardpostError, UsageError
+from shardpost.holders.readable_values import ReadableValues
 from shardpost.holders.suggested_input import suggested
+from shardpost.kafka.record_pages import newest_records
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.command_line import CommandLineHere
@@ -148,3 +152,20 @@ def test_what_lacks_needs_a_person_and_what_is_no_topic_or_url_is_refused(
     assert line.endswith("did you mean positions?")
     code, _, err = shardpost.answer("inputs", "suggest", "positions", "--registry", "ftp://x")
     assert (code, "expected a URL such as https://host:port" in err) == (2, True)
+
+
+def test_the_demo_in_avro_is_read_as_its_own_file_says(
+    ready: Settings, shardpost: CommandLineHere, tmp_path: Path
+) -> None:
+    with demo.schema_registry() as url:
+        (file := tmp_path / "inputs.yml").write_text(demo.INPUTS.format(url=url))
+        avro = ready.model_copy(update={"inputs": file})
+        demo.produce(avro, (*demo.POSITIONS, demo.MOVED, demo.CLOSED))
+        printed = shardpost("inputs", "suggest", "positions", "--registry", url)
+        values, topic = ReadableValues(installed(avro)), avro.topic("positions")
+        records = newest_records(installed(avro).kafka, topic, 100)
+        shown = [json.loads(values.read(one).json or b"") for one in records]
+    assert yaml.safe_load(printed) == yaml.safe_load(file.read_text())
+    first = {"id": "1", "customer_id": "client1", "symbol": "AAPL", "qty": 100, "mic": "NASDAQ"}
+    assert sorted(one["op"] for one in shown) == [*"ccccccd"]
+    assert {"before": None, "after": first, "op": "c"} in shown

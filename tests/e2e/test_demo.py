@@ -12,8 +12,11 @@ from tests.support.how_far import is_every
 
 
 @pytest.mark.skipif(not is_every(), reason="`make demo` tells it, too")
-def test_the_demo_tells_the_story_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    said = CommandLine(environ(home=tmp_path))("demo")
+@pytest.mark.parametrize("options", [(), ("--avro",)])
+def test_the_demo_tells_the_story_and_leaves_nothing_behind(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    said = CommandLine(environ(home=tmp_path))("demo", *options)
     before, after = said.split("position 3 moves to client3")
     assert "client1: 1, 3" in before
     assert "client2: 4" in before

@@ -20,7 +20,7 @@ from shardpost.embedded import airflow, daemons, demo, stack
 from shardpost.embedded.airflow import process_environment
 from shardpost.embedded.daemons import Daemon
 from shardpost.embedded.stack import NOTHING_UP, Part
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, UsageError
 from shardpost.locks.locks import LockedError, exclusive
 from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.settings import Settings
@@ -207,6 +207,12 @@ def test_a_demo_that_fails_stops_its_stack_and_says_that_its_folder_is_kept(
         f"not finished; {home} is kept, with the logs of all services in {home / 'logs'}"
     ]
     assert (home / "logs").is_dir()
+
+
+def test_a_demo_whose_registry_ends_with_it_is_not_kept(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="expected --keep or --avro"):
+        demo.run_demo(Settings(home=tmp_path), now=NOW, keep=True, avro=True, say=print)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_demo_that_is_done_stops_its_stack_and_removes_its_folder(
