@@ -122,7 +122,8 @@ def _never_met(rule: Rule, tables: Tables, at: Snapshot) -> str | None:
     """Return that no position can meet a rule, by the countries of the exchanges, if that is so."""
     countries = sorted({*known_at(tables, at).values()})
     is_met = condition_of(rule).is_met
-    if not countries or any(is_met({"country": one}) is not False for one in countries):
+    can_be_met = any(is_met({"country": one}) is not False for one in countries)
+    if not countries or can_be_met or is_met({"country": None}):
         return None
     named = ", ".join(countries[:MOST_NAMED]) + (", …" if len(countries) > MOST_NAMED else "")
     nearest = "" if rule.holds else meant(rule.country, countries)

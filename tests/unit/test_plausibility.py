@@ -152,6 +152,7 @@ def test_the_country_of_the_last_snapshot_counts_whether_or_not_an_exchange_has_
 def test_a_first_country_is_one_of_an_exchange_if_any_has_one(settings: Settings) -> None:
     made = snapshots.current(installed(settings).tables)
     plausibility.require_met(Rule("GB"), installed(settings).tables, made)
+    plausibility.require_met(Rule("US", "country IS NULL"), installed(settings).tables, made)
     with pytest.raises(UsageError, match=r"country us: .*did you mean US\? .*--country-changed"):
         plausibility.require_met(Rule("us"), installed(settings).tables, made)
     write(settings, [])
