@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import Producer
 
+from shardpost import waiting
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, Counts, Snapshot
 from shardpost.errors import ShardpostError
@@ -334,7 +335,7 @@ def test_a_short_transaction_is_waited_for(
         put(kafka, "positions", 1)
         begin(kafka, "positions")  # fences the one before: another one is open already
 
-    monkeypatch.setattr(offsets, "time", SimpleNamespace(sleep=end, monotonic=time.monotonic))
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(sleep=end, monotonic=time.monotonic))
     found = look(kafka, None)
     assert found.open_transactions == []
     assert found.high["positions"][0] == 1
