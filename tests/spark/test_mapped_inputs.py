@@ -459,6 +459,19 @@ def test_any_mapped_history_with_kills_equals_the_fold_of_the_plain_one(
     agree_throughout(MappedStream(settings, mode=mode), history, kills)
 
 
+def test_whose_records_are_all_rejected_is_told_what_finds_their_form(
+    fresh: Callable[[], Settings], caplog: pytest.LogCaptureFixture
+) -> None:
+    stream, avro = Stream(fresh()), Raw("positions", b"1", b"\0\0\0\0\1\x06")
+    stream.compact(avro, avro)
+    assert "2 records rejected" in caplog.text
+    assert "`shardpost inputs suggest`" in caplog.text
+    caplog.clear()
+    stream.compact(avro, position("2", "client1", "NASDAQ"))
+    assert "1 records rejected" in caplog.text
+    assert "suggest" not in caplog.text
+
+
 def book(client: str, own: str, **more: Any) -> bytes:
     form = {"customer": {"id": client}, "Ticker": "T", "Amount": 1, "Exchange": "NASDAQ"}
     return json.dumps(form | {"book": own} | more).encode()

@@ -176,9 +176,10 @@ def keep_rejected(run: CompactionRun, update: InputUpdate) -> None:
     for *found, reason in some.orderBy("topic", "partition", "offset").limit(MAX_NAMED).collect():
         log.warning("%s: %s", Coordinates(*found), one_line(reason))
     unnamed = f", {count - MAX_NAMED} of them not shown here" if count > MAX_NAMED else ""
+    other = ": of another form? `shardpost inputs suggest`" if count == update.read else ""
     log.warning(
-        "%s: %d records rejected%s; the table rejected_records keeps them completely",
-        *(topic, count, unnamed),
+        "%s: %d records rejected%s; the table rejected_records keeps them completely%s",
+        *(topic, count, unnamed, other),
     )
     run.tables.append(view_tables.REJECTED_RECORDS, whole)
 
