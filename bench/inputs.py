@@ -38,12 +38,7 @@ OWN_NAMES = {
     "Exchange": "mic",
 }
 MAGIC = b"\x00\x00\x00\x00\x01"  # Confluent's wire format: a zero, then the id of the schema
-PATHS = {
-    "Client": "customer.id",
-    "Ticker": "symbol",
-    "Amount": "qty",
-    "Exchange": "mic",
-}
+PATHS = OWN_NAMES | {"Client": "customer.id"}
 EXPRESSIONS = {
     "Client": "trim(customer)",
     "Ticker": "upper(symbol)",
