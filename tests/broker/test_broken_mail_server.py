@@ -277,7 +277,8 @@ def test_whatever_a_server_does_nobody_is_passed_over_and_nobody_gets_three(
             assert not failed & {address.partition("@")[0] for address in server.taken}
         failed = {client for client, state in states(ready).items() if state == "failed"}
     assert set(states(ready)) == set(clients)
-    for client, entry in fold(ShardLedger(installed(ready).kafka, WEEK, SHARD).entries()).items():
+    ledger = ShardLedger(installed(ready).kafka, WEEK, SHARD)
+    for client, entry in fold(ledger.entries(wait=True)).items():
         copies = taken[to(client)]
         assert entry.resends <= 1
         match entry.state:

@@ -22,8 +22,12 @@ class SentShard(ShardStatus):
 def counted(
     settings: Settings, week: IsoWeek, clients: Sequence[str], report: ShardReport
 ) -> SentShard:
-    """Count these clients, the audience of a shard, after its run."""
-    index = LedgerIndex.fold(ShardLedger(installed(settings).kafka, week, report.shard).entries())
+    """Count these clients, the audience of a shard, after its run.
+
+    Brokers write the markers of a transaction after they have answered: they are waited for.
+    """
+    ledger = ShardLedger(installed(settings).kafka, week, report.shard)
+    index = LedgerIndex.fold(ledger.entries(wait=True))
     sending_to_unknown(index)
     still_open = index.states(clients).count(None)
     unknown = sorted(about.client for about in index.delivery_unknown)
