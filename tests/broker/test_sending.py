@@ -119,13 +119,9 @@ def batches(members: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist(members[start : start + 7], MEMBERS)
 
 
-def states(settings: Settings) -> dict[str, str]:
-    return {
-        client: str(entry.state)
-        for client, entry in fold(
-            ShardLedger(installed(settings).kafka, WEEK, SHARD).entries()
-        ).items()
-    }
+def states(settings: Settings, *, wait: bool = False) -> dict[str, str]:
+    ledger = ShardLedger(installed(settings).kafka, WEEK, SHARD)
+    return {client: str(entry.state) for client, entry in fold(ledger.entries(wait=wait)).items()}
 
 
 def opened(settings: Settings, week: IsoWeek = WEEK) -> Ledger:
@@ -454,7 +450,7 @@ def test_a_zombie_is_fenced_and_leaves_no_trace(on_broker: Settings) -> None:
     with pytest.raises(FencedError):
         zombie.write([LedgerEntry("client2", DeliveryState.SENDING)])
     heir.write([LedgerEntry("client1", DeliveryState.UNKNOWN)])
-    assert states(on_broker) == {"client1": "unknown"}
+    assert states(on_broker, wait=True) == {"client1": "unknown"}
 
 
 @pytest.mark.usefixtures("either_way")
