@@ -8,15 +8,15 @@ from typing import Any
 import duckdb
 import duckdb_extension_delta
 import polars as pl
-from deltalake import DeltaTable
 
 from shardpost import tables
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.storage import FORM_PROPERTY
+from shardpost.delta.storage import FORM_PROPERTY, opened
 from shardpost.delta.table import Array, Table
 from shardpost.holders.engine_views import Engine, EngineViews
 from shardpost.holders.model.view_tables import LAYERED, VIEW
 from shardpost.settings import Settings
+from tests.support.installed import installed
 
 # {table: its rows, as text, in order}
 Rows = dict[str, list[str]]
@@ -117,7 +117,7 @@ def expected_of(settings: Settings, number: int) -> Rows:
 
 def said(settings: Settings, table: Table) -> dict[str, str]:
     """Return what the newest version of a table says of its fold."""
-    found = DeltaTable(f"{settings.tables_root}/{table.path}").metadata().configuration
+    found = opened(installed(settings).tables, table).metadata().configuration
     return {
         name.removeprefix("shardpost."): value
         for name, value in found.items()
