@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from shardpost.decisions import Decision, Kind, decode
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
-from shardpost.kafka.offsets import endings, first_offsets_since
+from shardpost.kafka.offsets import endings, starts_since
 from shardpost.kafka.reading import headers_of, read_to_end
 from shardpost.kafka.records import Outgoing
-from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.kafka.topic_metadata import partitions_of
 from shardpost.kafka.transactions import MayWrite, Transactions
 
 # How far the time of a record may be before the time that its decision says.
@@ -62,10 +62,8 @@ def list_since(
     Only those of these kinds, and only among so many offsets at the end of a partition; None: all.
     Letters are decided upon a million at a time.
     """
-    topic, at_ms = kafka.topic("decisions"), int((oldest - CLOCKS_DIFFER).timestamp() * 1000)
-    count = partition_counts(kafka, [topic])[topic]
-    partitions = [TopicPartition(topic, number) for number in range(count)]
-    starts = kafka.with_leaders(lambda: first_offsets_since(kafka, partitions, at_ms).offsets)
+    partitions = partitions_of(kafka, kafka.topic("decisions"))
+    starts = starts_since(kafka, partitions, oldest - CLOCKS_DIFFER)
     ends = endings(kafka, partitions, committed=True).offsets if most else {}
     for partition, start in sorted(starts.items()):
         if start >= 0:

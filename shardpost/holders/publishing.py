@@ -30,16 +30,10 @@ from shardpost.holders.share_holders_topic import (
 )
 from shardpost.holders.table_commits import runs_of
 from shardpost.installation import Installation
-from shardpost.kafka import offsets
+from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import MOST_WRITERS
 from shardpost.kafka.records import in_batches
-from shardpost.kafka.topic_metadata import (
-    largest_batch,
-    partition_counts,
-    producer_config,
-    topic_config,
-)
 from shardpost.kafka.transactions import (
     Consumed,
     FencedError,
@@ -86,10 +80,9 @@ class _Publisher:
     def __init__(self, installation: Installation, snapshot: Snapshot) -> None:
         self._installation, self._snapshot = installation, snapshot
         self._topic = installation.kafka.topic("share-holders")
-        count = partition_counts(installation.kafka, [self._topic])[self._topic]
-        self._partitions = [TopicPartition(self._topic, number) for number in range(count)]
-        self._config = topic_config(installation.kafka, self._topic)
-        self._largest = largest_batch(self._config)
+        self._partitions = topic_metadata.partitions_of(installation.kafka, self._topic)
+        self._config = topic_metadata.topic_config(installation.kafka, self._topic)
+        self._largest = topic_metadata.largest_batch(self._config)
         self._changed: ChangedHolders | None = None
         # What a writer has to have been opened by.
         self._opened_by = repr(self._config), installation.settings.model_dump_json()
@@ -207,7 +200,7 @@ class _Publisher:
             kept.say(**texts)
             return kept, True
         id_ = f"{partition.topic}/publish/{partition.partition}"
-        config = producer_config(self._config)
+        config = topic_metadata.producer_config(self._config)
         # Whether it may is asked once for all of them, when they are open.
         writer = Transactions(self._installation.kafka, id_, may_write=anyone, **texts, **config)
         try:

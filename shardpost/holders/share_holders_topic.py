@@ -78,9 +78,7 @@ def published_partitions(
 
 def _all_published(kafka: Kafka) -> dict[TopicPartition, Published]:
     """Return what is noted of each partition of the topic, in their order."""
-    topic = kafka.topic("share-holders")
-    count = topic_metadata.partition_counts(kafka, [topic])[topic]
-    partitions = [TopicPartition(topic, number) for number in range(count)]
+    partitions = topic_metadata.partitions_of(kafka, kafka.topic("share-holders"))
     with closing(kafka.consumer(PUBLISH_GROUP)) as reader:
         return _published(kafka, reader, partitions)
 

@@ -5,6 +5,7 @@ Each is asked for many partitions at once.
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, nullcontext
+from datetime import datetime
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
@@ -74,6 +75,14 @@ def first_offsets_since(kafka: Kafka, partitions: Collection[TopicPartition], at
     """
     spec: OffsetSpec = OffsetSpec.for_timestamp(max(at_ms, 0))
     return _list_offsets(kafka, partitions, spec)
+
+
+def starts_since(
+    kafka: Kafka, partitions: Collection[TopicPartition], at: datetime
+) -> dict[TopicPartition, int]:
+    """Return the same of all for a time; KafkaUnreachableError if one does not answer."""
+    at_ms = int(at.timestamp() * 1000)
+    return kafka.with_leaders(lambda: first_offsets_since(kafka, partitions, at_ms).offsets)
 
 
 def _list_offsets(

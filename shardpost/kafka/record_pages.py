@@ -64,11 +64,9 @@ def from_time(
 ) -> dict[int, int]:
     """Return of each partition the offset of the first record of that time or a later one."""
     asked = [TopicPartition(topic, number) for number in bounds]
-    at_ms = max(0, int(at.timestamp() * 1000))
-    found = kafka.with_leaders(lambda: offsets.first_offsets_since(kafka, asked, at_ms).offsets)
     return {
         one.partition: bounds[one.partition].high if offset < 0 else offset
-        for one, offset in found.items()
+        for one, offset in offsets.starts_since(kafka, asked, at).items()
     }
 
 

@@ -15,7 +15,9 @@ from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType  # t
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import LISTEN_SECONDS
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import FIRST_ANSWER_SECONDS, LEADER_SECONDS, Kafka
+from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import MAX_BATCH_BYTES
 from shardpost.values.topic_names import TopicName
 
@@ -39,6 +41,17 @@ def partition_counts(
         )
     there = [*topics, *(topic for topic in if_there if topic in known)]
     return {topic: len(known[topic].partitions) for topic in there}
+
+
+def partitions_of(kafka: Kafka, topic: str) -> list[TopicPartition]:
+    """Return all partitions of a topic; ShardpostError for one that does not exist."""
+    counts = partition_counts(kafka, [topic])
+    return [TopicPartition(topic, number) for number in range(counts[topic])]
+
+
+def partition_with(kafka: Kafka, topic: str, key: str | bytes) -> TopicPartition:
+    """Return the partition of a topic that a key is in; ShardpostError for no such topic."""
+    return TopicPartition(topic, partition_of(key, partition_counts(kafka, [topic])[topic]))
 
 
 def is_reachable(kafka: Kafka, seconds: float) -> bool:

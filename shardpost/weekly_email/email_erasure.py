@@ -27,7 +27,7 @@ from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import watermark_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
-from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.kafka.topic_metadata import partition_with
 from shardpost.logs import step
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger
@@ -132,14 +132,13 @@ class ClientLedger:
 
 def find_in_ledger(kafka: Kafka, client: str) -> ClientLedger:
     """Return the ledger entries of a client under its own id."""
-    topic = kafka.topic("weekly-emails")
-    shard = partition_of(client, partition_counts(kafka, [topic])[topic])
-    _, end = watermark_of(kafka, TopicPartition(topic, shard), committed=False)
+    place = partition_with(kafka, kafka.topic("weekly-emails"), client)
+    _, end = watermark_of(kafka, place, committed=False)
     entries: dict[bool, dict[IsoWeek, LedgerEntry]] = {False: {}, True: {}}
-    for week, entry in _entries(kafka, client, shard, None):
+    for week, entry in _entries(kafka, client, place.partition, None):
         entries[entry.is_erased][week] = entry
     erased = frozenset(week for week, entry in entries[True].items() if entry.state)
-    return ClientLedger(client, shard, end, entries[False], erased)
+    return ClientLedger(client, place.partition, end, entries[False], erased)
 
 
 def erase_from_ledger(

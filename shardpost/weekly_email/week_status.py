@@ -15,7 +15,7 @@ from shardpost.errors import shown
 from shardpost.installation import Installation
 from shardpost.instants import instant_of
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.kafka.topic_metadata import partition_counts, partition_with
 from shardpost.weekly_email import week_state
 from shardpost.weekly_email.delivery_status import (
     NOT_MAILED,
@@ -108,8 +108,8 @@ def states_of_client(
     installation: Installation, client: str, weeks: Collection[str]
 ) -> dict[str, tuple[str, str | None]]:
     """Return {week: (state, reason)} of a client, by the projection of its shard alone."""
-    topic = installation.kafka.topic("weekly-emails")
-    shard = partition_of(client, partition_counts(installation.kafka, [topic])[topic])
+    kafka = installation.kafka
+    _, shard = partition_with(kafka, kafka.topic("weekly-emails"), client)
     found = ask_shards(installation, [shard], lambda _, ledger: states_of(ledger, client, weeks))
     return found[0]
 
