@@ -8,27 +8,18 @@ from typing import Any
 
 from shardpost.dead_letters import letter_topics
 from shardpost.dead_letters.letters_table import life
-from shardpost.dead_letters.model.letter_format import (
-    BASE64,
-    ID,
-    LetterState,
-    attempt_of,
-    header_text,
-    keys_of,
-    name_of,
-)
+from shardpost.dead_letters.model import letter_format
 from shardpost.dead_letters.model.letter_history import Generations, Step, newest_steps
 from shardpost.decisions import Decision, decode
 from shardpost.errors import NotFoundError, shown
 from shardpost.installation import Installation
-from shardpost.instants import EARLIEST_MS, instant_of
+from shardpost.instants import instant_of
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
-from shardpost.kafka.offsets import first_offsets_since
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.offsets import starts_since
 from shardpost.kafka.reading import read_one, read_to_end, record_of
 from shardpost.kafka.records import Record, utf8_text
-from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.kafka.topic_metadata import partition_with
 
 # The largest time difference between records of one transaction.
 CLOCKS_DIFFER = timedelta(minutes=10)
@@ -66,7 +57,7 @@ class LetterDetails:
                 {
                     "where": str(retry.coordinates),
                     "at": instant_of(retry.timestamp).isoformat(timespec="milliseconds"),
-                    "attempt": attempt_of(retry.headers),
+                    "attempt": letter_format.attempt_of(retry.headers),
                     **_value_as_json(retry),
                 }
                 for retry in self.retries
@@ -129,20 +120,20 @@ def text_or_base64(raw: str | bytes | None) -> str | None:
     """Return bytes as text, or in base64 where they are not UTF-8."""
     text = utf8_text(raw)
     if text is None and isinstance(raw, bytes):
-        return f"{BASE64}{base64.b64encode(raw).decode()}"
+        return f"{letter_format.BASE64}{base64.b64encode(raw).decode()}"
     return text
 
 
 def _decisions(kafka: Kafka, letter_id: str, steps: Sequence[Step]) -> Iterator[Decision]:
     """Yield the decisions about a letter in order; their key is that in the parking lot."""
-    decided = (LetterState.REDRIVEN, LetterState.DISCARDED)
+    decided = (letter_format.LetterState.REDRIVEN, letter_format.LetterState.DISCARDED)
     times = [step.at for step in steps if step.state in decided and not step.is_by_hand]
     topic = kafka.topic("decisions")
-    count = partition_counts(kafka, [topic])[topic]
-    for number in sorted({partition_of(key, count) for key in keys_of(letter_id)}):
-        for record in _written_about(kafka, TopicPartition(topic, number), times):
+    keys = letter_format.keys_of(letter_id)
+    for partition in sorted({partition_with(kafka, topic, key) for key in keys}):
+        for record in _written_about(kafka, partition, times):
             decision = decode(record.key, record.value)
-            if decision is not None and name_of(decision.about) == letter_id:
+            if decision is not None and letter_format.name_of(decision.about) == letter_id:
                 yield decision
 
 
@@ -154,14 +145,13 @@ def _retries(installation: Installation, letter_id: str, steps: Sequence[Step]) 
     origin = next((step for step in steps if step.origin_offset is not None), None)
     if origin is None or origin.origin_topic is None:
         return
-    sent = (LetterState.RETRIED, LetterState.REDRIVEN)
+    sent = (letter_format.LetterState.RETRIED, letter_format.LetterState.REDRIVEN)
     times = [step.at for step in steps if step.state in sent]
     topic = installation.settings.retry_rules.retry_topic(origin.origin_topic)
-    count = partition_counts(installation.kafka, [topic])[topic]
     own_id = origin.key or letter_id
-    partition = TopicPartition(topic, partition_of(origin.origin_key or own_id, count))
+    partition = partition_with(installation.kafka, topic, origin.origin_key or own_id)
     for record in _written_about(installation.kafka, partition, times):
-        if header_text(dict(record.headers).get(ID)) == own_id:
+        if letter_format.header_text(dict(record.headers).get(letter_format.ID)) == own_id:
             yield record
 
 
@@ -174,27 +164,17 @@ def _written_about(
     """
     read_up_to = 0
     for at in sorted(times):
-        begins, ends = (
-            _first_since(kafka, partition, at + by) for by in (-CLOCKS_DIFFER, CLOCKS_DIFFER)
-        )
-        if begins is None:
-            continue
+        times_around = (at - CLOCKS_DIFFER, at + CLOCKS_DIFFER)
+        begins, ends = (starts_since(kafka, [partition], one)[partition] for one in times_around)
         start = max(begins, read_up_to)
-        if ends is not None and ends <= start:
+        if begins < 0 or 0 <= ends <= start:  # negative where no record is as late
             continue
         messages = read_to_end(kafka, partition, start=start, committed=True)
         for record in map(record_of, messages):
-            if ends is not None and record.offset >= ends:
+            if 0 <= ends <= record.offset:
                 break
             read_up_to = record.offset + 1
             yield record
-
-
-def _first_since(kafka: Kafka, partition: TopicPartition, at: datetime) -> int | None:
-    """Return the first offset of that time or a later one; None if there is none."""
-    at_ms = max(EARLIEST_MS, int(at.timestamp() * 1000))
-    found = kafka.with_leaders(lambda: first_offsets_since(kafka, [partition], at_ms).offsets)
-    return None if found[partition] < 0 else found[partition]
 
 
 def _value_as_json(record: Record | None) -> dict[str, Any]:

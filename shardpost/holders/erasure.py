@@ -23,12 +23,7 @@ from shardpost.holders import rejected_letters
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.folding import Folding
 from shardpost.holders.inputs import input_topics
-from shardpost.holders.model.view_tables import (
-    CLIENT_EVENTS,
-    CLIENTS,
-    OF_CONTACTS,
-    REJECTED_RECORDS,
-)
+from shardpost.holders.model import view_tables
 from shardpost.holders.table_commits import Rewrites, commit_rewritten
 from shardpost.installation import Installation
 from shardpost.locks.locks import after_running
@@ -55,11 +50,11 @@ def erase_contact(installation: Installation, client: str, at: datetime) -> dict
     with after_running(installation.files, COMPACT_POSITIONS.name):
         counts = rows_with_contact(installation, client)
         if counts:
-            last, own = snapshots.current(installation.tables), [CLIENTS.name]
+            last, own = snapshots.current(installation.tables), [view_tables.CLIENTS.name]
             # A fold would be newer than the files that the snapshot names.
             last = Folding(installation.tables, last, own).fold(at, own)
-            rewrites, _ = find_contact(installation, last, client, OF_CONTACTS)
-            if REJECTED_RECORDS in rewrites:
+            rewrites, _ = find_contact(installation, last, client, view_tables.OF_CONTACTS)
+            if view_tables.REJECTED_RECORDS in rewrites:
                 rejected_letters.send(installation, last)
             commit_rewritten(installation.tables, last, rewrites, at, erased_in=last.number + 1)
     return counts
@@ -75,9 +70,9 @@ def find_contact(
     rejected = client.encode(), partial(_rejected, client.encode(), topic, others)
     # The client's key in each table, and what tells which rows with it are the client's.
     own: dict[Table, tuple[str | bytes, Mask]] = {
-        CLIENTS: of_key,
-        CLIENT_EVENTS: of_key,
-        REJECTED_RECORDS: rejected,
+        view_tables.CLIENTS: of_key,
+        view_tables.CLIENT_EVENTS: of_key,
+        view_tables.REJECTED_RECORDS: rejected,
     }
     rewrites: dict[Table, dict[str, Change]] = {}
     counts: dict[str, int] = {}
@@ -102,8 +97,8 @@ def _readable(tables: Tables) -> list[tuple[Snapshot, list[Table]]]:
         return []
     last = every[-1]
     since = [view for view in every if view.number >= (last.erased_in or 0)]
-    views = [(last, [*OF_CONTACTS])]
-    for table in OF_CONTACTS:
+    views = [(last, [*view_tables.OF_CONTACTS])]
+    for table in view_tables.OF_CONTACTS:
         newest_of = {view.located(table).path: view for view in since}
         del newest_of[last.located(table).path]
         views += [(view, [table]) for view in newest_of.values()]

@@ -23,31 +23,15 @@ from shardpost.delta.query import has_rows
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.view_tables import INPUTS
 from shardpost.imports.import_job import IMPORT_POSITIONS
+from shardpost.imports.model import source
 from shardpost.imports.model.plan import WRITTEN
-from shardpost.imports.model.source import (
-    CONTENT_HEADER,
-    HEADER,
-    STREAM_HEADER,
-    WATERMARK_HEADER,
-    AppliedImport,
-    ImportRequest,
-    choose_id,
-)
 from shardpost.imports.spark.comparison import Base, Comparison, compare, find_base
 from shardpost.installation import Installation
-from shardpost.kafka import offsets
+from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
-from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import headers_of, read_to_end
 from shardpost.kafka.records import Outgoing, in_batches
-from shardpost.kafka.topic_metadata import (
-    TopicConfig,
-    largest_batch,
-    partition_counts,
-    producer_config,
-    topic_config,
-)
 from shardpost.kafka.transactions import Transactions
 from shardpost.logs import step
 from shardpost.spark.job import JobResult
@@ -55,15 +39,14 @@ from shardpost.topics import guards
 from shardpost.wording import counted
 
 
-def applied_import(kafka: Kafka, import_id: str) -> AppliedImport | None:
+def applied_import(kafka: Kafka, import_id: str) -> source.AppliedImport | None:
     """Return when and by whom an import was applied; None if it was not, or not to its end."""
     topic, about = kafka.topic("decisions"), import_id.encode()
-    partition = partition_of(about, partition_counts(kafka, [topic])[topic])
-    found = None
-    for decision, headers in decisions_topic.of_partition(kafka, partition, None):
+    found, place = None, topic_metadata.partition_with(kafka, topic, about)
+    for decision, headers in decisions_topic.of_partition(kafka, place.partition, None):
         if decision.kind is Kind.IMPORTED and decision.about == about:
-            content = headers.get(CONTENT_HEADER, b"").decode(errors="replace")
-            found = AppliedImport(import_id, content, decision.who, decision.when)
+            content = headers.get(source.CONTENT_HEADER, b"").decode(errors="replace")
+            found = source.AppliedImport(import_id, content, decision.who, decision.when)
     return found
 
 
@@ -75,7 +58,9 @@ ROWS_AT_ONCE = 50_000  # records in the driver's memory
 class ImportWriter(Transactions):
     """The writer of all imports into one topic: `open` fences any older one."""
 
-    def __init__(self, installation: Installation, topic: str, config: TopicConfig) -> None:
+    def __init__(
+        self, installation: Installation, topic: str, config: topic_metadata.TopicConfig
+    ) -> None:
         super().__init__(
             installation.kafka,
             f"{topic}/import",
@@ -84,7 +69,7 @@ class ImportWriter(Transactions):
             " again to see what is left",
             failed=f"{topic}: cannot write to it ({{reason}}): run the import again to write the"
             " rest",
-            **producer_config(config),
+            **topic_metadata.producer_config(config),
         )
         self._topic, self._count = topic, 0
 
@@ -123,7 +108,7 @@ class ImportWriter(Transactions):
             if end == start + own.get(number, 0):
                 continue
             for message in read_to_end(self._kafka, partition, start=start, uncommitted=True):
-                if (HEADER, import_id) not in headers_of(message):
+                if (source.HEADER, import_id) not in headers_of(message):
                     done = counted(self._count, "record is", "records are")
                     raise ShardpostError(
                         f"{partition.at(message.offset() or 0)}: another program has written to"
@@ -133,14 +118,14 @@ class ImportWriter(Transactions):
         step("import batch in its transaction")
 
 
-def import_list(installation: Installation, request: ImportRequest) -> JobResult:
+def import_list(installation: Installation, request: source.ImportRequest) -> JobResult:
     """Plan an import, or carry it out; LockedError beside another one.
 
     NEEDS_ATTENTION, and nothing is written, if the plan is refused.
     """
     with guards.run(installation, IMPORT_POSITIONS.name), ExitStack() as at_end:
         topic = installation.kafka.topic(request.into)
-        config = topic_config(installation.kafka, topic)
+        config = topic_metadata.topic_config(installation.kafka, topic)
         writer = None
         if request.is_applied:
             writer = at_end.enter_context(closing(ImportWriter(installation, topic, config)))
@@ -148,9 +133,9 @@ def import_list(installation: Installation, request: ImportRequest) -> JobResult
         step("ends")
         base = find_base(installation, request.into)
         step("source")
-        compared = compare(installation, base, request, largest_batch(config))
+        compared = compare(installation, base, request, topic_metadata.largest_batch(config))
         found = at_end.enter_context(compared)
-        import_id, before = choose_id(
+        import_id, before = source.choose_id(
             request.import_id,
             found.content,
             found.unread_id,
@@ -172,11 +157,11 @@ class _Import:
     """A planned import; `before` is that it was applied already."""
 
     installation: Installation
-    request: ImportRequest
+    request: source.ImportRequest
     base: Base
     found: Comparison
     import_id: str
-    before: AppliedImport | None
+    before: source.AppliedImport | None
 
     @property
     def refusal(self) -> str | None:
@@ -201,7 +186,7 @@ class _Import:
 
     def records(self) -> Iterator[Outgoing]:
         """Yield the records of the difference."""
-        headers: list[tuple[str, str | bytes | None]] = [(HEADER, self.import_id.encode())]
+        headers: list[tuple[str, str | bytes | None]] = [(source.HEADER, self.import_id.encode())]
         at_once = max(1, -(-self.found.plan.records // ROWS_AT_ONCE))
         rows = self.found.records.repartition(at_once)
         for key, value, partition in rows.toLocalIterator(prefetchPartitions=True):
@@ -214,10 +199,10 @@ class _Import:
         counts = ", ".join(f"{plan.count(change)} {change}" for change in WRITTEN)
         why = request.why or f"{request.source}: {counts}"
         decision = Decision(about, Kind.IMPORTED, request.who, request.now, why)
-        headers = {CONTENT_HEADER: self.found.content.encode()}
+        headers = {source.CONTENT_HEADER: self.found.content.encode()}
         if plan.watermark:
-            headers[STREAM_HEADER] = request.stream.encode()
-            headers[WATERMARK_HEADER] = plan.watermark.encode()
+            headers[source.STREAM_HEADER] = request.stream.encode()
+            headers[source.WATERMARK_HEADER] = plan.watermark.encode()
         return decisions_topic.written(self.installation.kafka, decision, headers)
 
     def as_json(self, written: int | None) -> dict[str, Any]:

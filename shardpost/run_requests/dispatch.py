@@ -33,16 +33,7 @@ from shardpost.run_requests.airflow_api import (
     StartsRuns,
     connected,
 )
-from shardpost.run_requests.model.commands import (
-    Command,
-    CommandState,
-    DispatchCounts,
-    NextAction,
-    NextStep,
-    Release,
-    fold,
-    next_action,
-)
+from shardpost.run_requests.model import commands
 from shardpost.run_requests.model.requests import (
     MOST_BYTES,
     AlreadyRunning,
@@ -68,7 +59,7 @@ FRESH_SECONDS = 2.0
 
 def dispatch(
     installation: Installation, now: datetime, own: StartsRuns | None = None
-) -> DispatchCounts:
+) -> commands.DispatchCounts:
     """Decide on all requests, start the runs of issued commands, free the keys of ended runs.
 
     `own`: the Airflow that the caller runs in; by default that of the settings. Waits for a
@@ -101,9 +92,9 @@ def dispatch(
 
 def _dispatch_partitions(
     installation: Installation, runs: AirflowRuns, rules: RequestRules
-) -> DispatchCounts:
+) -> commands.DispatchCounts:
     """Dispatch every partition; raise errors when all are done."""
-    counts, errors = DispatchCounts(), []
+    counts, errors = commands.DispatchCounts(), []
     with ThreadPoolExecutor(PARALLEL_PARTITIONS) as pool:
         for done in [
             pool.submit(_dispatch_partition, installation, partition, runs, rules)
@@ -120,7 +111,7 @@ def _dispatch_partitions(
 
 def _dispatch_partition(
     installation: Installation, partition: int, runs: AirflowRuns, rules: RequestRules
-) -> DispatchCounts:
+) -> commands.DispatchCounts:
     """Dispatch one partition; where Kafka's client is lost, once more from its beginning."""
     try:
         return PartitionDispatch(installation, partition, runs, rules).run()
@@ -137,12 +128,12 @@ class PartitionDispatch:
     ) -> None:
         self._installation, self._runs, self._rules = installation, runs, rules
         self._requests = TopicPartition(installation.kafka.topic("run-requests"), partition)
-        self._commands: dict[str, Command] = {}
+        self._commands: dict[str, commands.Command] = {}
         # What is next for those of which it is known how their runs are in Airflow.
-        self._actions: dict[str, NextAction] = {}
-        self._counts = DispatchCounts()
+        self._actions: dict[str, commands.NextAction] = {}
+        self._counts = commands.DispatchCounts()
 
-    def run(self) -> DispatchCounts:
+    def run(self) -> commands.DispatchCounts:
         """Decide on all requests, start what is issued; FencedError if another took over."""
         installation, partition = self._installation, self._requests.partition
         with closing(CommandWriter(installation, partition)) as writer:
@@ -150,13 +141,13 @@ class PartitionDispatch:
             installation.tables.require_held()  # without the lock it would fence its holder
             writer.open()
             _step("read commands")
-            entries = fold(request_topics.command_entries(installation.kafka, partition))
+            entries = commands.fold(request_topics.command_entries(installation.kafka, partition))
             self._commands = {key: one.command for key, one in entries.items() if one.command}
             # Before requests are read: each that came during a run is then among them.
             _step("see ends")
             for key, command in self._commands.items():
                 try:
-                    self._actions[key] = next_action(command, self._runs.find(command))
+                    self._actions[key] = commands.next_action(command, self._runs.find(command))
                 except NoAnswerError:
                     self._counts.unseen += 1
             offset = self._process_requests(writer)
@@ -164,7 +155,7 @@ class PartitionDispatch:
             _step("commit started")
             writer.commit(records)
         states = [command.state for command in self._commands.values()]
-        self._counts.waiting = states.count(CommandState.ISSUED)
+        self._counts.waiting = states.count(commands.CommandState.ISSUED)
         return self._counts
 
     def _process_requests(self, writer: CommandWriter) -> int:
@@ -211,11 +202,11 @@ class PartitionDispatch:
         key = (record.key or b"").decode(errors="replace")
         where, active = record.coordinates, self._commands.get(key)
         match decide_record(record, active, self._release_of(key), self._rules):
-            case Command() as command:
+            case commands.Command() as command:
                 log.info("%s: %s: issued, run %s", where, key, command.run_id)
                 self._counts.issued += 1
                 yield from self._release(key)  # in the place of one whose run has ended
-                self._commands[key], self._actions[key] = command, NextStep.START
+                self._commands[key], self._actions[key] = command, commands.NextStep.START
                 yield self._command_record(command)
             case AlreadyRunning(command):
                 log.info("%s: %s: already running, run %s", where, key, command.run_id)
@@ -230,9 +221,9 @@ class PartitionDispatch:
                 at_ms = int(instant_of(record.timestamp).timestamp() * 1000)
                 yield Outgoing(record.topic, record.key, record.value, [], partition, at_ms)
 
-    def _release_of(self, key: str) -> Release | None:
+    def _release_of(self, key: str) -> commands.Release | None:
         action = self._actions.get(key)
-        return action if isinstance(action, Release) else None
+        return action if isinstance(action, commands.Release) else None
 
     def _release(self, key: str) -> Iterator[Outgoing]:
         """Free a key if its run has ended; record it if a run was deleted in Airflow."""
@@ -271,9 +262,9 @@ class PartitionDispatch:
 
         for key, action in [*self._actions.items()]:
             command = self._commands[key]
-            if action not in (NextStep.NOTE_STARTED, NextStep.START):
+            if action not in (commands.NextStep.NOTE_STARTED, commands.NextStep.START):
                 continue
-            if action is NextStep.START:
+            if action is commands.NextStep.START:
                 try:
                     rejection = self._runs.start(command, before)
                 except NoAnswerError:
@@ -288,11 +279,11 @@ class PartitionDispatch:
                     continue
                 self._counts.started += 1
             log.info("%s: started run %s of %s", key, command.run_id, command.dag)
-            started = self._commands[key] = replace(command, state=CommandState.STARTED)
+            started = self._commands[key] = replace(command, state=commands.CommandState.STARTED)
             del self._actions[key]
             yield self._command_record(started)
 
-    def _command_record(self, command: Command) -> Outgoing:
+    def _command_record(self, command: commands.Command) -> Outgoing:
         topic, partition = self._installation.kafka.topic("run-commands"), self._requests.partition
         return Outgoing(topic, command.key.encode(), command.value(), [], partition)
 

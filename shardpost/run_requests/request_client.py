@@ -10,23 +10,16 @@ from typing import Any
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError, UsageError, shown
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import Coordinates, TopicPartition
+from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import committed_offset, watermark_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, Record
-from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.kafka.topic_metadata import partition_with
 from shardpost.kafka.transactions import produce
 from shardpost.run_requests import request_topics
+from shardpost.run_requests.model import requests
 from shardpost.run_requests.model.commands import Command, CommandEntry, fold, parse_json
-from shardpost.run_requests.model.requests import (
-    DAG_PARAMS,
-    NotRun,
-    RequestStatus,
-    parse,
-    require_known,
-    status_of,
-)
 from shardpost.run_requests.request_topics import GROUP, LOCK, CommandWriter
 from shardpost.topics import guards
 
@@ -66,20 +59,19 @@ def send_request(kafka: Kafka, key: str, value: dict[str, Any]) -> SentRequest:
         raw = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as error:
         raise UsageError(f"request {key!r}: expected JSON, in UTF-8: {error}") from None
-    parsed = parse(Record(key.encode(), raw, [], 0, kafka.topic("run-requests"), 0, 0))
-    if isinstance(parsed, NotRun):
+    parsed = requests.parse(Record(key.encode(), raw, [], 0, kafka.topic("run-requests"), 0, 0))
+    if isinstance(parsed, requests.NotRun):
         raise UsageError(f"request {shown(key[:80])}: {parsed.reason}")
-    require_known(parsed.conf, DAG_PARAMS.get(parsed.dag, "").split() or parsed.conf)
-    topic = kafka.topic("decisions")
-    count = partition_counts(kafka, [topic])[topic]
-    decided = TopicPartition(topic, partition_of(key, count))
+    known = requests.DAG_PARAMS.get(parsed.dag, "").split()
+    requests.require_known(parsed.conf, known or parsed.conf)
+    decided = partition_with(kafka, kafka.topic("decisions"), key)
     _, end = watermark_of(kafka, decided, committed=True)
     partition = partition_of(key, request_topics.partitions(kafka))
     record = Outgoing(kafka.topic("run-requests"), key.encode(), raw, [], partition)
     return SentRequest(key, produce(kafka, record), decided.at(end))
 
 
-def request_status(kafka: Kafka, sent: SentRequest) -> RequestStatus | None:
+def request_status(kafka: Kafka, sent: SentRequest) -> requests.RequestStatus | None:
     """Return the status of a request; None if it is not processed yet."""
     # In this order: what was committed before the group's offset moved on is read after it.
     with closing(kafka.consumer(GROUP)) as reader:
@@ -90,7 +82,7 @@ def request_status(kafka: Kafka, sent: SentRequest) -> RequestStatus | None:
     own = (sent.key.encode(), str(offset).encode())
     found = decisions_topic.of_partition(kafka, begins.partition, begins.offset)
     decisions = [one for one, headers in found if (one.about, headers.get("request-offset")) == own]
-    return status_of(offset, entries, decisions, is_processed=committed > offset)
+    return requests.status_of(offset, entries, decisions, is_processed=committed > offset)
 
 
 def release(

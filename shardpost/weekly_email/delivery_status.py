@@ -24,16 +24,10 @@ from shardpost.kafka.partitioning import by_partition, partition_of
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_projection import ask_shards, counts_of, listed, open_among
 from shardpost.weekly_email.ledger_topic import ShardLedger
+from shardpost.weekly_email.model import week_report
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerId
 from shardpost.weekly_email.model.recipient import why_no_mail_can_be_written
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_report import (
-    EXPLAINED,
-    ShardStatus,
-    cause_of,
-    causes_of,
-    late_document,
-)
 from shardpost.weekly_email.model.week_tables import POSITION, ClosedWeek
 from shardpost.weekly_email.week_state import WeekState
 
@@ -114,7 +108,7 @@ class WeekStatus:
 
     def by_shard(
         self, chosen: Sequence[int] | None = None, *, wait: bool = False
-    ) -> list[ShardStatus]:
+    ) -> list[week_report.ShardStatus]:
         """Return the status of all or the chosen shards; without an audience no client is open.
 
         `unknown` includes the clients being mailed right now. With `wait` it reads to the end of
@@ -126,19 +120,19 @@ class WeekStatus:
         shards = range(self.partitions) if chosen is None else chosen
         audience = self._audience()
 
-        def status(shard: int, ledger: Connection) -> ShardStatus:
+        def status(shard: int, ledger: Connection) -> week_report.ShardStatus:
             members = audience(shard)
             still_open = [name for name, _ in open_among(ledger, self.week, members)]
             unknown = [name for name, _ in listed(ledger, self.week, DeliveryState.UNKNOWN)]
             causes = {
-                str(state): causes_of(
-                    (client, cause_of(reason, client))
+                str(state): week_report.causes_of(
+                    (client, week_report.cause_of(reason, client))
                     for client, reason in listed(ledger, self.week, state)
                 )
-                for state in EXPLAINED
+                for state in week_report.EXPLAINED
             }
             counts = {str(state): count for state, count in counts_of(ledger, self.week).items()}
-            return ShardStatus(
+            return week_report.ShardStatus(
                 shard,
                 **counts,
                 open=len(still_open),
@@ -212,7 +206,7 @@ def find_late(installation: Installation, frozen: FrozenWeek) -> dict[str, Any] 
     if newest is None or frozen.audience_erased_at is not None:
         return None
     if newest.number <= frozen.snapshot:
-        return late_document()
+        return week_report.late_document()
     from shardpost.holders.spark.held_positions import late_positions  # imports PySpark
 
     try:
@@ -220,7 +214,7 @@ def find_late(installation: Installation, frozen: FrozenWeek) -> dict[str, Any] 
     except ShardpostError:
         return None
     late = late_positions(installation.tables, newest, frozen.snapshot, frozen.rule, frozen.as_of)
-    return late_document() if late is None else _compared(installation, frozen, late)
+    return week_report.late_document() if late is None else _compared(installation, frozen, late)
 
 
 def _compared(
@@ -241,7 +235,7 @@ def _compared(
             erased = {entry.id for entry in entries if entry.state and entry.is_erased}
             # A member that was erased is not counted as missed.
             missed |= {name for name in strangers if LedgerId.erased(name) not in erased}
-    return late_document(missed, changed)
+    return week_report.late_document(missed, changed)
 
 
 def _by_client(rows: Iterable[tuple[str, ...]]) -> dict[str, int]:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 
 from shardpost.errors import ShardpostError
+from shardpost.weekly_email import smtp_server
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.retry import (
     Accepted,
@@ -25,14 +26,6 @@ from shardpost.weekly_email.model.retry import (
     SmtpOutcome,
     TemporaryFailure,
     delay_after,
-)
-from shardpost.weekly_email.smtp_server import (
-    SmtpServer,
-    connect,
-    cure_of,
-    error_text,
-    is_final,
-    reply_text,
 )
 
 log = logging.getLogger(__name__)
@@ -63,7 +56,7 @@ class _ClosingError(_ConnectionLostError):
 class SmtpSession:
     """One connection to the mail server, opened on demand and reopened when lost."""
 
-    def __init__(self, server: SmtpServer, *, logs_attempts: bool = True) -> None:
+    def __init__(self, server: smtp_server.SmtpServer, *, logs_attempts: bool = True) -> None:
         self._server, self._attempts = server, server.mail_attempts
         self._logs_attempts = logs_attempts
         self._smtp: smtplib.SMTP | None = None
@@ -73,12 +66,13 @@ class SmtpSession:
         attempt = 1
         while self._smtp is None:
             try:
-                self._smtp = connect(self._server)
+                self._smtp = smtp_server.connect(self._server)
             except (OSError, smtplib.SMTPException) as error:
-                if attempt >= self._attempts or is_final(error):
+                if attempt >= self._attempts or smtp_server.is_final(error):
+                    why = smtp_server.error_text(error)
                     raise MailServerError(
                         f"mail server {self._server.address}: no connection in {attempt} attempts:"
-                        f" {error_text(error)}; {cure_of(error, self._server)}"
+                        f" {why}; {smtp_server.cure_of(error, self._server)}"
                     ) from None
                 self._wait_after(attempt, error)
                 attempt += 1
@@ -121,7 +115,7 @@ class SmtpSession:
                 self._server.address,
                 attempt,
                 self._attempts,
-                error_text(error),
+                smtp_server.error_text(error),
                 delay,
             )
         time.sleep(delay)
@@ -150,7 +144,7 @@ class SmtpSession:
         try:
             refusal = self._transfer(smtp, mail, require)
         except (OSError, smtplib.SMTPException) as error:
-            raise _ConnectionLostError(error_text(error)) from None
+            raise _ConnectionLostError(smtp_server.error_text(error)) from None
         return refusal or self._final_outcome(smtp)
 
     def _transfer(
@@ -184,9 +178,9 @@ class SmtpSession:
             _limited(smtp, EARLY_REPLY_SECONDS)
             code, text = smtp.getreply()
         except (OSError, smtplib.SMTPException):
-            raise _ConnectionLostError(error_text(error)) from None
+            raise _ConnectionLostError(smtp_server.error_text(error)) from None
         if code == CLOSING:
-            raise _ConnectionLostError(f"{code} {reply_text(text)}")
+            raise _ConnectionLostError(f"{code} {smtp_server.reply_text(text)}")
         outcome = self._refused(code, text)
         self._drop()
         return outcome
@@ -207,7 +201,7 @@ class SmtpSession:
                 smtp.send(command)
             code, text = smtp.getreply()
             if number == 1 and code == CLOSING:
-                raise _ClosingError(f"{code} {reply_text(text)}")
+                raise _ClosingError(f"{code} {smtp_server.reply_text(text)}")
             is_positive = code == START_MAIL_INPUT if command == DATA else code // 100 == 2
             if not is_positive:
                 if is_pipelined:
@@ -232,7 +226,7 @@ class SmtpSession:
             code, text = smtp.getreply()
         except (OSError, smtplib.SMTPException) as error:
             self._drop()
-            return NoReply(f"no reply to the end of the mail: {error_text(error)}")
+            return NoReply(f"no reply to the end of the mail: {smtp_server.error_text(error)}")
         if code // 100 == 2:
             return Accepted()
         try:
@@ -243,7 +237,7 @@ class SmtpSession:
 
     def _refused(self, code: int, text: bytes) -> TemporaryFailure | PermanentFailure:
         """Return what a negative reply means; raises _ConnectionLostError for a non-SMTP reply."""
-        reason = f"{code} {reply_text(text)}"
+        reason = f"{code} {smtp_server.reply_text(text)}"
         if code in ABOUT_LOGIN:
             raise MailServerError(
                 f"mail server {self._server.host} requires a valid login: {reason}; see"

@@ -10,7 +10,7 @@ import pytest
 
 from shardpost.errors import UsageError
 from shardpost.settings import Settings, load
-from shardpost.weekly_email import smtp
+from shardpost.weekly_email import smtp, smtp_server
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.retry import (
     Accepted,
@@ -108,7 +108,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def refuse(_: SmtpServer) -> None:
         raise error
 
-    monkeypatch.setattr(smtp, "connect", refuse)
+    monkeypatch.setattr(smtp_server, "connect", refuse)
 
 
 def failure(settings: Settings) -> str:

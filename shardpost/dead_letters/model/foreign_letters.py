@@ -10,6 +10,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import NamedTuple
 
+from shardpost.dead_letters.model import letters
 from shardpost.dead_letters.model.letter_format import (
     ERROR,
     ORIGIN_KEY,
@@ -18,13 +19,6 @@ from shardpost.dead_letters.model.letter_format import (
     attempt_of,
     header_text,
     number_of,
-)
-from shardpost.dead_letters.model.letters import (
-    as_record,
-    failed_again,
-    first_failure,
-    letter_id,
-    own_headers,
 )
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
@@ -112,7 +106,7 @@ def from_foreign(
     failures = _failures(record)
     failure = _reported_failure(failures, known)
     if failure is not None:
-        letter, topic = failed_again(record, failure.error, now), failure.coordinates.topic
+        letter, topic = letters.failed_again(record, failure.error, now), failure.coordinates.topic
         retry_topics = known.rules.retry_only_topics
         if not letter or topic not in {*retry_topics, known.rules.retry_topic(letter.origin_topic)}:
             # A retry that passed through another framework keeps its attempts, so that it ends. A
@@ -124,10 +118,10 @@ def from_foreign(
             if timestamp is None:  # lost for a topic that the broker stamps
                 timestamp = NO_TIMESTAMP if record.is_append_time else record.timestamp
             original = record._replace(**failure.coordinates._asdict(), timestamp=timestamp)
-            letter = first_failure(original, failure.error, now)._replace(attempt=attempt)
-        return as_record(letter, record, store, partitions)
-    key = letter_id(record.coordinates, record.timestamp).encode()
-    headers = [*own_headers(record.headers), (ERROR, _fault(record))]
+            letter = letters.first_failure(original, failure.error, now)._replace(attempt=attempt)
+        return letters.as_record(letter, record, store, partitions)
+    key = letters.letter_id(record.coordinates, record.timestamp).encode()
+    headers = [*letters.own_headers(record.headers), (ERROR, _fault(record))]
     if record.key is not None:
         headers.append((ORIGIN_KEY, record.key))
     return Outgoing(store, key, record.value or b"", headers, partition_of(key, partitions))

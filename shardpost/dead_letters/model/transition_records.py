@@ -10,6 +10,7 @@ from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
+from shardpost.dead_letters.model import letters
 from shardpost.dead_letters.model.foreign_letters import FOREIGN_PREFIXES
 from shardpost.dead_letters.model.letter_format import (
     ATTEMPT,
@@ -27,12 +28,6 @@ from shardpost.dead_letters.model.letter_format import (
     number_of,
     parse_record,
     stored_milliseconds,
-)
-from shardpost.dead_letters.model.letters import (
-    is_misplaced,
-    letter_headers,
-    own_headers,
-    parking_key,
 )
 from shardpost.dead_letters.model.retry_policy import Outcome, SelectedLetter, decide, fingerprint
 from shardpost.kafka.partitioning import partition_of
@@ -75,10 +70,10 @@ def retry_record(letter: Letter, record: Record, topic: str, routes: Routes) -> 
     letter = letter._replace(is_null=letter.is_null and not record.value)
     headers = [
         header
-        for header in own_headers(record.headers)
+        for header in letters.own_headers(record.headers)
         if header[0] != PARKED_REASON and not header[0].startswith(FOREIGN_PREFIXES)
     ]
-    headers += letter_headers(letter, more_attempts=1)
+    headers += letters.letter_headers(letter, more_attempts=1)
     value = None if letter.is_null else record.value
     partition = BY_KEY
     if not letter.origin_key:  # librdkafka may put a record without a key anywhere
@@ -102,7 +97,7 @@ def parked_record(
         headers.append((PARKED_BEFORE, ",".join(f"{name}={times}" for name, times in others)))
     if isinstance(letter, Malformed):  # the last header of a name counts
         headers.append((STORED_KEY, record.key))
-    key = parking_key(letter, record, routes.partitions[routes.store])
+    key = letters.parking_key(letter, record, routes.partitions[routes.store])
     partition = partition_of(key, routes.partitions[routes.parking_lot])
     return Outgoing(routes.parking_lot, key, record.value or b"", headers, partition)
 
@@ -127,7 +122,7 @@ def removed(
     if isinstance(letter, Malformed):
         return tombstone(record, None, state, at)
     gone = tombstone(record, letter.attempt, state, at)
-    name = parking_key(letter, record, routes.partitions[routes.store])
+    name = letters.parking_key(letter, record, routes.partitions[routes.store])
     if name != record.key:
         gone.headers.append((NAME, name))
     return gone
@@ -139,7 +134,7 @@ def is_of_misplaced(gone: Outgoing, record: Record, routes: Routes) -> bool:
         return False
     letter = parse_record(record)
     partitions = routes.partitions[routes.store]
-    return isinstance(letter, Letter) and is_misplaced(letter, record, partitions)
+    return isinstance(letter, Letter) and letters.is_misplaced(letter, record, partitions)
 
 
 def restored(record: Record) -> Outgoing:

@@ -22,16 +22,11 @@ from shardpost.holders.model.input_mapping import Mappings, text_of
 from shardpost.holders.model.lost_records import require_certain
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.topic_state import TopicState, Unread
+from shardpost.holders.spark import input_update
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, inputs_of
 from shardpost.holders.spark.corrections import read_corrections
 from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import decoder_id, decoder_with, require_decodable
-from shardpost.holders.spark.input_update import (
-    InputUpdate,
-    keep_rejected,
-    uncertain_keys,
-    update_topic,
-)
 from shardpost.holders.spark.latest import close_superseded
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.holders.table_commits import restored_tables
@@ -106,7 +101,7 @@ def _build(run: CompactionRun, sources: Sequence[InputTopic]) -> tuple[Snapshot,
         **_uncertain(run, updates, read_at),
     )
     for update in updates:
-        keep_rejected(run, update)
+        input_update.keep_rejected(run, update)
     changes = (update.changes for update in updates if update.source.name == "positions")
     positions = next(changes, None)
     changed = (positions.rows, positions.opened) if positions else (None, 0)
@@ -137,7 +132,7 @@ MOST_SCATTERED = 5
 
 
 def _scattered(
-    run: CompactionRun, updates: Sequence[InputUpdate], read_at: datetime
+    run: CompactionRun, updates: Sequence[input_update.InputUpdate], read_at: datetime
 ) -> dict[str, Scattered]:
     known = dict(run.last.scattered) if run.last else {}
     for update in updates:
@@ -150,14 +145,14 @@ def _scattered(
 
 def _update_topics(
     run: CompactionRun, sources: Sequence[InputTopic]
-) -> tuple[list[InputUpdate], int]:
+) -> tuple[list[input_update.InputUpdate], int]:
     """Update the tables of all inputs; return what was done, and how many retries there were."""
     topics = [source.topic for source in sources]
     of_retries = [range_ for range_ in run.unread.ranges if range_.topic not in topics]
     retries = read_corrections(run.records_of, of_retries, topics) if of_retries else {}
 
-    def update(source: InputTopic) -> InputUpdate:
-        done = update_topic(run, source, retries.get(source.topic))
+    def update(source: InputTopic) -> input_update.InputUpdate:
+        done = input_update.update_topic(run, source, retries.get(source.topic))
         if run.unread.reconciliation is None:
             return done
         changes, count = close_superseded(run, source, done.changes)
@@ -169,7 +164,7 @@ def _update_topics(
 
 
 def _uncertain(
-    run: CompactionRun, updates: Sequence[InputUpdate], read_at: datetime
+    run: CompactionRun, updates: Sequence[input_update.InputUpdate], read_at: datetime
 ) -> dict[str, Any]:
     """Return what RunCounts has of keys whose good records may be lost.
 
@@ -178,7 +173,8 @@ def _uncertain(
     if (last := run.last) is None:
         return {}
     uncertain = {
-        update.source.topic: uncertain_keys(run, update, last, read_at) for update in updates
+        update.source.topic: input_update.uncertain_keys(run, update, last, read_at)
+        for update in updates
     }
     if run.unread.reconciliation is None:
         require_certain(uncertain, last, read_at)

@@ -5,17 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
 
-from shardpost.topics.model import topic_rules
-from shardpost.topics.model.cluster import (
-    IN_SYNC,
-    REPLICAS,
-    WHICH_RELEASE,
-    WITHOUT_LOSS,
-    FoundTopic,
-    Partition,
-    View,
-    known_loss,
-)
+from shardpost.topics.model import cluster, topic_rules
 from shardpost.topics.model.finding import Finding, Severity
 from shardpost.wording import counted, some_of
 
@@ -27,7 +17,7 @@ TIMEOUT = "transaction.max.timeout.ms"
 NAMED = 8
 
 
-def few_brokers(view: View) -> Iterator[Finding]:
+def few_brokers(view: cluster.View) -> Iterator[Finding]:
     """Find a cluster with fewer than three brokers; reported once, not for each topic."""
     count = len(view.cluster.known_brokers)
     if view.has_few_brokers:
@@ -35,14 +25,14 @@ def few_brokers(view: View) -> Iterator[Finding]:
         yield Finding(
             setting="replication.factor",
             found=f"{replicas}, on {counted(count, 'broker')}",
-            expected=f"{REPLICAS}, on three brokers or more",
+            expected=f"{cluster.REPLICAS}, on three brokers or more",
             why="if a broker's disk is lost, so are records that no other broker has",
             fix="run three brokers, set SHARDPOST_REPLICATION_FACTOR=3 for new topics, and add"
             " replicas to those that exist: `shardpost topics apply` then names the commands",
         )
 
 
-def offsets_retention(view: View) -> Iterator[Finding]:
+def offsets_retention(view: cluster.View) -> Iterator[Finding]:
     """Find committed offsets that expire before a paused group returns."""
     least = max(LEAST_OFFSETS_MINUTES, (view.request_days + 1) * MINUTES_PER_DAY)
     of_brokers = (config.get(OFFSETS_RETENTION) for config in view.cluster.configs.values())
@@ -59,20 +49,20 @@ def offsets_retention(view: View) -> Iterator[Finding]:
         )
 
 
-def kafka_version(view: View) -> Iterator[Finding]:
+def kafka_version(view: cluster.View) -> Iterator[Finding]:
     """Find releases of Kafka that are known to lose data."""
     for broker, release in sorted(view.cluster.releases.items()):
-        if release and (loss := known_loss(release)):
+        if release and (loss := cluster.known_loss(release)):
             yield Finding(
                 setting="version",
                 found=f"Kafka {release}, on broker {broker}",
-                expected=WITHOUT_LOSS,
+                expected=cluster.WITHOUT_LOSS,
                 why=f"it {loss}",
-                fix=f"use such a release: {WHICH_RELEASE}",
+                fix=f"use such a release: {cluster.WHICH_RELEASE}",
             )
 
 
-def unknown(view: View) -> Iterator[Finding]:
+def unknown(view: cluster.View) -> Iterator[Finding]:
     """Find what could not be queried: whether it is in order is not known."""
     for one in view.cluster.unknown:
         yield Finding(
@@ -89,13 +79,13 @@ class _State(NamedTuple):
     rule: str
     why: str
     severity: Severity
-    is_so: Callable[[FoundTopic, Partition], bool]
+    is_so: Callable[[cluster.FoundTopic, cluster.Partition], bool]
     expected: str
 
 
-def _least(topic: FoundTopic, one: Partition) -> int:
+def _least(topic: cluster.FoundTopic, one: cluster.Partition) -> int:
     """Return how many replicas have to be in sync for a write; Kafka asks for no more than all."""
-    return min(int(topic.value(IN_SYNC) or 1), len(one.replicas))
+    return min(int(topic.value(cluster.IN_SYNC) or 1), len(one.replicas))
 
 
 STATES = (
@@ -111,7 +101,7 @@ STATES = (
         rule="under-min-insync",
         severity=Severity.RISK,
         is_so=lambda topic, one: one.leader >= 0 and len(one.in_sync) < _least(topic, one),
-        expected=f"{IN_SYNC} of them in sync",
+        expected=f"{cluster.IN_SYNC} of them in sync",
         why="writes are refused until there are more",
     ),
     _State(
@@ -126,7 +116,7 @@ STATES = (
 )
 
 
-def replicas_now(view: View) -> Iterator[Finding]:
+def replicas_now(view: cluster.View) -> Iterator[Finding]:
     """Find partitions without a leader, with too few replicas in sync for a write, or too few."""
     away = sorted(view.cluster.known_brokers - view.cluster.brokers)
     fix = f"start broker {', '.join(map(str, away))}" if away else "see the brokers' logs"
@@ -146,7 +136,7 @@ def replicas_now(view: View) -> Iterator[Finding]:
                 )
 
 
-def hanging_transaction(view: View) -> Iterator[Finding]:
+def hanging_transaction(view: cluster.View) -> Iterator[Finding]:
     """Find transactions that are open for longer than brokers allow, and that nobody ends.
 
     Whose age is not known may be one of these: its first record cannot be read, or has no time, or
@@ -179,7 +169,7 @@ def hanging_transaction(view: View) -> Iterator[Finding]:
         )
 
 
-Rule = Callable[[View], Iterator[Finding]]
+Rule = Callable[[cluster.View], Iterator[Finding]]
 
 # Of topics that exist or should: the doctor looks at these, too.
 TOPIC_RULES: tuple[Rule, ...] = (
@@ -207,7 +197,9 @@ def rule_name(rule: Rule) -> str:
     return rule.__name__.replace("_", "-")
 
 
-def findings(view: View, rules: tuple[Rule, ...] = TOPIC_RULES + CLUSTER_RULES) -> list[Finding]:
+def findings(
+    view: cluster.View, rules: tuple[Rule, ...] = TOPIC_RULES + CLUSTER_RULES
+) -> list[Finding]:
     """Return what the rules find, the worst first."""
     found = (replace(one, rule=one.rule or rule_name(rule)) for rule in rules for one in rule(view))
     return sorted(found, key=lambda one: one.severity.rank)

@@ -32,22 +32,8 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from shardpost.errors import UsageError, first_line, single_line
+from shardpost.weekly_email.model import mail_templates
 from shardpost.weekly_email.model.email_context import mailboxes
-from shardpost.weekly_email.model.mail_templates import (
-    FROM_NAME,
-    HTML,
-    PARTS,
-    REPLY_TO,
-    SAMPLES,
-    SUBJECT,
-    TEXT,
-    VARIABLES,
-    MailTemplates,
-    Source,
-    Values,
-    filters_of,
-    language_of,
-)
 
 LONGEST_LINE = 500
 # What mail programs do not show, and what to use instead.
@@ -79,37 +65,41 @@ class Rendered:
 class Face:
     """The compiled templates of one language; raises TemplateError if one does not compile."""
 
-    def __init__(self, templates: MailTemplates, language: str | None) -> None:
+    def __init__(self, templates: mail_templates.MailTemplates, language: str | None) -> None:
         self._templates, self._language = templates, language
         self._text = _environment(self._loaded, language, is_html=False)
         self._html = _environment(self._loaded, language, is_html=True)
         self._parts: dict[str, Template] = {}
-        for name in PARTS:
+        for name in mail_templates.PARTS:
             with self._located(name):
                 self._parts[name] = self._environment(name).get_template(name)
         self._inliner = css_inline.CSSInliner(
             keep_at_rules=True, minify_css=True, load_remote_stylesheets=False
         )
 
-    def render(self, values: Values) -> Rendered:
+    def render(self, values: mail_templates.Values) -> Rendered:
         """Return the parts of one mail; raises TemplateError if a template fails on its values."""
         given = {**self._text.globals, **values}
-        given["subject"] = subject = self._line(SUBJECT, given)
+        given["subject"] = subject = self._line(mail_templates.SUBJECT, given)
         return Rendered(
             subject,
-            self._line(FROM_NAME, given),
-            self._line(REPLY_TO, given),
-            self._render(TEXT, given),
-            self._styled(self._render(HTML, given)),
+            self._line(mail_templates.FROM_NAME, given),
+            self._line(mail_templates.REPLY_TO, given),
+            self._render(mail_templates.TEXT, given),
+            self._styled(self._render(mail_templates.HTML, given)),
         )
 
     def check(self) -> None:
         """Try the templates with samples; raises TemplateError for what would fail in a mail."""
-        with self._located(REPLY_TO):
-            mailboxes(self.render(SAMPLES[0]).reply_to)
-        for sample in SAMPLES:
+        with self._located(mail_templates.REPLY_TO):
+            mailboxes(self.render(mail_templates.SAMPLES[0]).reply_to)
+        for sample in mail_templates.SAMPLES:
             found = self.render(sample)
-            for name, text in ((SUBJECT, found.subject), (TEXT, found.text), (HTML, found.html)):
+            for name, text in (
+                (mail_templates.SUBJECT, found.subject),
+                (mail_templates.TEXT, found.text),
+                (mail_templates.HTML, found.html),
+            ):
                 if not text.strip():
                     path = self._source(name).path
                     raise TemplateError(f"{path}: expected some text, found none")
@@ -128,18 +118,22 @@ class Face:
                 self._check_source(name, source)
                 self._environment(name).get_template(name)
 
-    def _check_source(self, name: str, source: Source) -> None:
+    def _check_source(self, name: str, source: mail_templates.Source) -> None:
         parsed = self._text.parse(source.text, name, source.path)
-        known = VARIABLES - {"subject"} if name.partition(".")[0] == "subject" else VARIABLES
+        known = (
+            mail_templates.VARIABLES - {"subject"}
+            if name.partition(".")[0] == "subject"
+            else mail_templates.VARIABLES
+        )
         known |= self._text.globals.keys()
         if unknown := meta.find_undeclared_variables(parsed) - known:
             found = (one for one in parsed.find_all(nodes.Name) if one.name in unknown)
             first = min(found, key=lambda one: one.lineno)
             raise TemplateError(
                 f"{source.path}, line {first.lineno}: expected one of"
-                f" {', '.join(sorted(known & VARIABLES))}; found {first.name}"
+                f" {', '.join(sorted(known & mail_templates.VARIABLES))}; found {first.name}"
             )
-        language = language_of(name) or self._templates.language
+        language = mail_templates.language_of(name) or self._templates.language
         node: Any
         for node in parsed.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
             other: Any = getattr(node.template, "value", None)
@@ -147,10 +141,10 @@ class Face:
             if is_needed and self._templates.source(other, language) is None:
                 raise TemplateError(f"{source.path}, line {node.lineno}: no template {other}")
 
-    def _line(self, name: str, values: Values) -> str:
+    def _line(self, name: str, values: mail_templates.Values) -> str:
         return single_line(self._render(name, values), LONGEST_LINE)
 
-    def _render(self, name: str, values: Values) -> str:
+    def _render(self, name: str, values: mail_templates.Values) -> str:
         template = self._parts[name]
         # Like Template.render, but without copying the values, which takes half the time.
         context = template.new_context(values, shared=True)
@@ -167,7 +161,7 @@ class Face:
         Entities are kept as they are, so that a client's values are never parsed as HTML.
         """
         text = html.encode(errors="replace").decode().replace(_AMPERSAND, "\ufffd")
-        with self._located(HTML):
+        with self._located(mail_templates.HTML):
             return self._inliner.inline(text.replace("&", _AMPERSAND)).replace(_AMPERSAND, "&")
 
     @contextmanager
@@ -194,7 +188,7 @@ class Face:
         found = self._templates.source(name, self._language)
         return (found.text, found.path, lambda: True) if found else None
 
-    def _source(self, name: str) -> Source:
+    def _source(self, name: str) -> mail_templates.Source:
         found = self._templates.source(name, self._language)
         if found is None:
             raise TemplateError(f"{self._templates.folder}/{name}: no such template")
@@ -202,12 +196,12 @@ class Face:
 
 
 @lru_cache(maxsize=256)
-def face_of(templates: MailTemplates, language: str | None) -> Face:
+def face_of(templates: mail_templates.MailTemplates, language: str | None) -> Face:
     """Return the templates of a language, compiled once in each process."""
     return Face(templates, language)
 
 
-def check(templates: MailTemplates) -> None:
+def check(templates: mail_templates.MailTemplates) -> None:
     """Try all templates in each language; raises TemplateError for the first wrong one."""
     face_of(templates, None).check_sources()
     for language in (templates.language, *sorted(templates.languages)):
@@ -244,5 +238,5 @@ def _environment(
     environment.template_class = _Fresh
     # The same inputs make the same mail: no randomness.
     del environment.filters["random"], environment.globals["lipsum"]
-    environment.filters |= filters_of(language)
+    environment.filters |= mail_templates.filters_of(language)
     return environment

@@ -18,14 +18,7 @@ from urllib.parse import urlsplit
 
 from shardpost.errors import single_line
 from shardpost.values.addresses import Mailbox
-from shardpost.weekly_email.model.email_context import (
-    LONGEST_NAME,
-    ComposeError,
-    EmailContext,
-    Headers,
-    encoded,
-    mailboxes,
-)
+from shardpost.weekly_email.model import email_context
 from shardpost.weekly_email.model.mail_rendering import face_of
 from shardpost.weekly_email.model.mail_templates import (
     ENGLISH,
@@ -66,13 +59,13 @@ class Draft:
     to: Recipient
     message_id: str
     sender: str
-    headers: Headers
+    headers: email_context.Headers
     text: str
     html: str
 
     def mail(self) -> Mail:
         """Return the encoded e-mail; raises ComposeError if a header does not fit into a line."""
-        headers = {name: encoded(name, value) for name, value in self.headers.items()}
+        headers = {name: email_context.encoded(name, value) for name, value in self.headers.items()}
         bodies = {"text/plain": self.text, "text/html": self.html}
         # "=_" is never in quoted-printable text, so this boundary cannot occur in a body.
         boundary = f"=_{self.message_id[1:33]}"
@@ -85,7 +78,7 @@ class Draft:
         for line in head.split(b"\r\n"):
             if len(line) > LONGEST_LINE:
                 start = line[:40].decode(errors="replace")
-                raise ComposeError(
+                raise email_context.ComposeError(
                     f"header {start!r}…: expected at most {LONGEST_LINE} bytes, found {len(line)}"
                 )
         parts = [
@@ -103,7 +96,7 @@ class Draft:
 
 
 def draft(
-    context: EmailContext,
+    context: email_context.EmailContext,
     to: Recipient,
     positions: Positions,
     date: datetime,
@@ -122,8 +115,8 @@ def draft(
     values = {
         **context.shared_values,
         **held_values(positions, language, context.templates.most_rows),
-        "client": single_line(to.client, LONGEST_NAME),
-        "name": single_line(to.name, LONGEST_NAME),
+        "client": single_line(to.client, email_context.LONGEST_NAME),
+        "name": single_line(to.name, email_context.LONGEST_NAME),
         "language": (language or ENGLISH).replace("_", "-"),
         "unsubscribe": context.unsubscribe_url(to.client),
     }
@@ -132,12 +125,14 @@ def draft(
         values["unsubscribe"] = f"{site.scheme}://{site.netloc}/"
     found = face_of(context.templates, language).render(values)
     sender, identity = context.sender, message_id(context, to.client)
-    answers = mailboxes(found.reply_to)
-    headers: Headers = {
-        "From": (Mailbox(single_line(found.from_name, LONGEST_NAME), sender.address),),
+    answers = email_context.mailboxes(found.reply_to)
+    headers: email_context.Headers = {
+        "From": (
+            Mailbox(single_line(found.from_name, email_context.LONGEST_NAME), sender.address),
+        ),
         **({"Reply-To": answers} if answers else {}),
         "To": (Mailbox(values["name"], to.address.text),),
-        "Subject": single_line(found.subject, 2 * LONGEST_NAME),
+        "Subject": single_line(found.subject, 2 * email_context.LONGEST_NAME),
         "Date": format_datetime(date),
         "Message-ID": identity,
         "List-Id": f"<{sender.list_id}.{context.domain}>",
@@ -154,7 +149,7 @@ def draft(
     return Draft(to, identity, sender.address, headers, found.text, found.html)
 
 
-def message_id(context: EmailContext, client: str) -> str:
+def message_id(context: email_context.EmailContext, client: str) -> str:
     """Return the Message-ID: a hash of list id, week and client, the same at every attempt.
 
     Two installations that send from one domain need two list ids: else a receiver may drop the

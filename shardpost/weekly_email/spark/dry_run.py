@@ -11,15 +11,7 @@ import pyarrow as pa
 from shardpost.delta.table import ddl_of
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
-from shardpost.weekly_email.dry_runs import (
-    LINES,
-    LINES_SCHEMA,
-    DryRunList,
-    lines,
-    summary,
-    text_lines,
-    write,
-)
+from shardpost.weekly_email import dry_runs
 from shardpost.weekly_email.ledger_topic import ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
@@ -45,15 +37,17 @@ def dry_run(
     about = {"week": str(week.iso_week), "snapshot": week.snapshot_number}
     with TemporaryDirectory() as temporary:
         folder = recipients if recipients and recipients.is_dir() else Path(temporary)
-        counts = write(folder, _lines(installation, week, options))
+        counts = dry_runs.write(folder, _lines(installation, week, options))
         unknown = week.snapshot.counts.unknown.named
         result = about | {"counts": counts, "unknown_exchanges": unknown}
-        log.info("%s: %s", week.iso_week, summary(result))
+        log.info("%s: %s", week.iso_week, dry_runs.summary(result))
         if recipients is None:
-            return result | {str(kind): [*lines(folder, kind)] for kind in DryRunList}
+            return result | {
+                str(kind): [*dry_runs.lines(folder, kind)] for kind in dry_runs.DryRunList
+            }
         if recipients != folder:
             with recipients.open("w") as file:
-                file.writelines(text_lines(result, folder, MOST_LOGGED))
+                file.writelines(dry_runs.text_lines(result, folder, MOST_LOGGED))
         return result
 
 
@@ -70,10 +64,10 @@ def _lines(
         sending_to_unknown(ledger)
         plan = options.plan(ledger)
         for batch in require_shard(batches, shard):
-            yield pa.RecordBatch.from_pylist([*lines_of(batch, plan)], LINES_SCHEMA)
+            yield pa.RecordBatch.from_pylist([*lines_of(batch, plan)], dry_runs.LINES_SCHEMA)
 
     rows = by_shard(audience.spark, audience.members(), shards)
-    for row in rows.mapInArrow(task, ddl_of(LINES)).toLocalIterator():
+    for row in rows.mapInArrow(task, ddl_of(dry_runs.LINES)).toLocalIterator():
         yield row.asDict()
 
 
@@ -113,16 +107,16 @@ def lines_of(batch: pa.RecordBatch, plan: SendPlan) -> Iterator[dict[str, Any]]:
 
 def _forecast(
     step: Step | None, row: dict[str, Any], state: DeliveryState | None, why_unchanged: str
-) -> tuple[DryRunList, dict[str, Any]]:
+) -> tuple[dry_runs.DryRunList, dict[str, Any]]:
     """Return the list of a member, and the rest of its line."""
     match step:
         case MailToSend():
             email = row["email_now" if state is DeliveryState.FAILED else "email"]
             positions = [held["position"] for held in row["positions"]]
-            return DryRunList.RECIPIENTS, {"email": email, "positions": positions}
+            return dry_runs.DryRunList.RECIPIENTS, {"email": email, "positions": positions}
         case NoMail(entry) if entry.state is None:
-            return DryRunList.UNCHANGED, {"reason": f"not mailed yet: {entry.reason}"}
+            return dry_runs.DryRunList.UNCHANGED, {"reason": f"not mailed yet: {entry.reason}"}
         case NoMail(entry):
-            return DryRunList(str(entry.state)), {"reason": entry.reason}
+            return dry_runs.DryRunList(str(entry.state)), {"reason": entry.reason}
         case None:
-            return DryRunList.UNCHANGED, {"reason": why_unchanged}
+            return dry_runs.DryRunList.UNCHANGED, {"reason": why_unchanged}
