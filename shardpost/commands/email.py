@@ -13,17 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.console import (
-    ACCEPT_DROP,
-    AS_JSON,
-    COUNTRY_CHANGED,
-    KEY,
-    TAKE_OVER,
-    WEEK,
-    print_document,
-    text_table,
-    wants_json,
-)
+from shardpost.commands import console
 from shardpost.errors import DONE, NEEDS_ATTENTION, UsageError, harmless, one_line, shown
 from shardpost.installation import Installation, opened
 from shardpost.weekly_email.model.week import IsoWeek
@@ -44,7 +34,7 @@ def counts_text(document: Mapping[str, Any]) -> str:
     shards = document["shards"]
     total = ["all", *(sum(shard[name] for shard in shards) for name in COLUMNS[1:])]
     rows = [*([shard[name] for name in COLUMNS] for shard in shards), total]
-    table = text_table(COLUMNS, rows)
+    table = console.text_table(COLUMNS, rows)
     return "\n".join([table, *_remarks(document)])
 
 
@@ -104,10 +94,10 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
     help="What to do about unknown deliveries: hold them for a person to decide, or resend them"
     " once more, with the same Message-ID; default: SHARDPOST_ON_UNKNOWN.",
 )
-@COUNTRY_CHANGED
-@ACCEPT_DROP
-@TAKE_OVER
-@AS_JSON
+@console.COUNTRY_CHANGED
+@console.ACCEPT_DROP
+@console.TAKE_OVER
+@console.AS_JSON
 @click.pass_context
 def email_command(
     ctx: click.Context, /, week: str | None, dry_run: bool, take_over: bool, **options: Any
@@ -120,7 +110,7 @@ def email_command(
     SHARDPOST_MAX_DROP, or there are none; or the week is paused.
     """
     if (subcommand := ctx.invoked_subcommand) is not None:
-        if dry_run or take_over or wants_json() or week or any(options.values()):
+        if dry_run or take_over or console.wants_json() or week or any(options.values()):
             raise UsageError(f"put the options of `email {subcommand}` after its name")
         return DONE
     if week is None:
@@ -156,7 +146,7 @@ def _send(request: "EmailRequest") -> int:
 
     code, result = submit(opened(), WEEKLY_EMAIL, request)
     if result is not None:
-        print_document(result, lambda: counts_text(result))
+        console.print_document(result, lambda: counts_text(result))
     return code
 
 
@@ -170,7 +160,7 @@ def _dry_run(request: "EmailRequest") -> int:
         code, result = submit(opened(), WEEKLY_EMAIL, replace(request, recipients=folder))
         if code not in (DONE, NEEDS_ATTENTION) or result is None:
             return code
-        for text in (_dry_run_document if wants_json() else text_lines)(result, folder):
+        for text in (_dry_run_document if console.wants_json() else text_lines)(result, folder):
             click.echo(text, nl=False)
     return code
 
@@ -189,18 +179,18 @@ def _dry_run_document(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 
 @email_command.command("preview")
-@click.argument("client", type=KEY)
-@WEEK
+@click.argument("client", type=console.KEY)
+@console.WEEK
 @click.option("--open", "is_opened", is_flag=True, help="Show the HTML in a browser.")
-@AS_JSON
+@console.AS_JSON
 def preview_command(client: str, week: str, is_opened: bool) -> None:
     """Print one client's e-mail of a week: as it was sent, or as a run would send it now.
 
     Headers and text; `--json` has the HTML as well. Nothing is sent, and nothing is written.
     """
     found = _preview(opened(), client, week, datetime.now(UTC))
-    if wants_json():
-        print_document(found, str)
+    if console.wants_json():
+        console.print_document(found, str)
     else:
         click.echo(harmless("\n".join(_lines(found))))
     if is_opened:
@@ -238,12 +228,12 @@ def _lines(found: "MailPreview") -> Iterator[str]:
 
 
 @email_command.command("test")
-@click.argument("client", type=KEY)
+@click.argument("client", type=console.KEY)
 @click.option(
     "--to", required=True, metavar="ADDRESS", help="The recipient, instead of the client."
 )
 @click.option("--week", metavar="WEEK", help="ISO week; by default the last ended week.")
-@AS_JSON
+@console.AS_JSON
 def test_command(client: str, to: str, week: str | None) -> None:
     """Send the e-mail that `email preview` prints to an address of yours, marked as a test.
 
@@ -254,7 +244,7 @@ def test_command(client: str, to: str, week: str | None) -> None:
     installation, now = opened(), datetime.now(UTC)
     chosen = str(IsoWeek.last_ended(now)) if week is None else week
     sent = send_test(installation, _preview(installation, client, chosen, now), to, now)
-    print_document(sent, lambda: ["sent to {to}: {subject} ({message_id})".format(**sent)])
+    console.print_document(sent, lambda: ["sent to {to}: {subject} ({message_id})".format(**sent)])
 
 
 @email_command.group("templates")

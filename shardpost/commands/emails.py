@@ -5,17 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.console import (
-    AS_JSON,
-    BY,
-    KEY,
-    NEEDED_WHY,
-    WEEK,
-    YES,
-    confirm,
-    print_document,
-    wants_json,
-)
+from shardpost.commands import console
 from shardpost.commands.email import counts_text
 from shardpost.errors import DONE, NEEDS_ATTENTION, UsageError, one_line, shown
 from shardpost.installation import opened
@@ -29,11 +19,11 @@ if TYPE_CHECKING:
 
 @click.group(invoke_without_command=True)
 @click.option("--week", metavar="WEEK", help="ISO week, such as 2026-W47. Required.")
-@click.option("--client", type=KEY, metavar="CLIENT", help="Only this client's records.")
+@click.option("--client", type=console.KEY, metavar="CLIENT", help="Only this client's records.")
 @click.option(
     "--state", type=click.Choice(STATES), help="List the clients in this state, grouped by reason."
 )
-@AS_JSON
+@console.AS_JSON
 @click.pass_context
 def emails_command(
     ctx: click.Context, week: str | None, client: str | None, state: str | None
@@ -45,7 +35,7 @@ def emails_command(
     Exit code 3 if there are any (`emails resolve` settles them), or if the ledger lost records.
     """
     if (subcommand := ctx.invoked_subcommand) is not None:
-        if wants_json() or any(given is not None for given in (week, client, state)):
+        if console.wants_json() or any(given is not None for given in (week, client, state)):
             raise UsageError(f"put the options of `emails {subcommand}` after its name")
         return DONE
     if week is None:
@@ -66,11 +56,16 @@ def emails_command(
 
 
 @emails_command.command("resolve")
-@WEEK
+@console.WEEK
 @click.option(
-    "--client", "named", multiple=True, type=KEY, metavar="CLIENT", help="Whose; repeatable."
+    "--client",
+    "named",
+    multiple=True,
+    type=console.KEY,
+    metavar="CLIENT",
+    help="Whose; repeatable.",
 )
-@click.argument("more", nargs=-1, type=KEY, metavar="[CLIENT]...")
+@click.argument("more", nargs=-1, type=console.KEY, metavar="[CLIENT]...")
 @click.option(
     "--as",
     "outcome",
@@ -78,10 +73,10 @@ def emails_command(
     type=click.Choice(["sent", "open"]),
     help="`sent`: delivered. `open`: not delivered; the next run mails the client.",
 )
-@NEEDED_WHY
-@YES
-@BY
-@AS_JSON
+@console.NEEDED_WHY
+@console.YES
+@console.BY
+@console.AS_JSON
 def resolve_command(
     week: str, named: tuple[str, ...], more: tuple[str, ...], outcome: str, why: str, by: str
 ) -> None:
@@ -97,20 +92,20 @@ def resolve_command(
         raise UsageError("--client: expected at least one client, found none")
     decided = Resolution(IsoWeek.parse(week), clients, Outcome(outcome), by, why, datetime.now(UTC))
     what = "will be mailed again" if decided.outcome is Outcome.OPEN else "got it, for good"
-    confirm(f"{decided.week}: {', '.join(clients)}: record that they {what}?")
+    console.confirm(f"{decided.week}: {', '.join(clients)}: record that they {what}?")
     shards = resolve(opened(), decided)
     rows = [{"client": client, "shard": shards[client], "state": outcome} for client in clients]
-    print_document(
+    console.print_document(
         {"week": str(decided.week), "resolved": rows},
         lambda: [f"{shown(one)}: {outcome} (was unknown), shard {shards[one]}" for one in clients],
     )
 
 
 @emails_command.command("accept-ledger")
-@WEEK
-@NEEDED_WHY
-@YES
-@BY
+@console.WEEK
+@console.NEEDED_WHY
+@console.YES
+@console.BY
 def accept_ledger_command(week: str, why: str, by: str) -> None:
     """Accept a week's ledger that lost records, so that the week can be mailed again.
 
@@ -123,15 +118,17 @@ def accept_ledger_command(week: str, why: str, by: str) -> None:
     if WeekState(opened(), iso_week).why_incomplete() is None:
         click.echo(f"{iso_week}: no known losses in its ledger: nothing to accept")
         return
-    confirm(f"{iso_week}: mail clients that the ledger does not list, even if they got the e-mail?")
+    console.confirm(
+        f"{iso_week}: mail clients that the ledger does not list, even if they got the e-mail?"
+    )
     accept_ledger(opened(), iso_week, by, why, datetime.now(UTC))
     click.echo(f"{iso_week}: accepted the current ledger; clients not in it will be mailed")
 
 
 @emails_command.command("pause")
-@WEEK
-@NEEDED_WHY
-@BY
+@console.WEEK
+@console.NEEDED_WHY
+@console.BY
 def pause_command(week: str, why: str, by: str) -> None:
     """Stop mailing a week: runs that mail it end within seconds, and others refuse it.
 
@@ -145,9 +142,9 @@ def pause_command(week: str, why: str, by: str) -> None:
 
 
 @emails_command.command("resume")
-@WEEK
-@NEEDED_WHY
-@BY
+@console.WEEK
+@console.NEEDED_WHY
+@console.BY
 def resume_command(week: str, why: str, by: str) -> None:
     """Allow runs of a paused week again. Starts no run: `shardpost email` does."""
     from shardpost.weekly_email.week_decisions import resume
@@ -166,7 +163,7 @@ def print_week(found: "WeekStatus") -> int:
     from shardpost.weekly_email.week_status import no_run, week_document
 
     document = week_document(found)
-    print_document(
+    console.print_document(
         document, lambda: counts_text(document) if document["has_run"] else no_run(found.week)
     )
     is_well = found.closed is not None or (not document["unknown"] and _is_whole(found))
@@ -184,8 +181,8 @@ def print_client(found: "WeekStatus", client: str) -> int:
         why_of(found, client, rows, lambda name: _why_unknown(installation.tables, name), more)
     )
     lines = [f"{row['timestamp']}  {row['state']}{reason_text(row)}" for row in rows]
-    print_document(rows, lambda: [*lines, why])
-    if wants_json():
+    console.print_document(rows, lambda: [*lines, why])
+    if console.wants_json():
         click.echo(why, err=True)
     is_unknown = bool(rows) and rows[-1]["state"] in ("sending", "unknown")
     return NEEDS_ATTENTION if is_unknown or not _is_whole(found) else DONE
@@ -197,7 +194,7 @@ def print_state(found: "WeekStatus", state: str) -> int:
 
     listed = found.in_state(state)
     document = state_document(found.week, state, listed)
-    print_document(document, lambda: _state_text(found, document))
+    console.print_document(document, lambda: _state_text(found, document))
     is_unknown = state == "unknown" and document["count"]
     return NEEDS_ATTENTION if is_unknown or not _is_whole(found) else DONE
 

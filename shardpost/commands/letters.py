@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.console import (
-    AS_JSON,
-    INSTANT,
-    KEY,
-    grouped,
-    print_document,
-    text_table,
-    wants_json,
-)
+from shardpost.commands import console
 from shardpost.commands.parked_letters import discard_command, redrive_command
 from shardpost.dead_letters.model.letter_history import STATES, ListFilters
 from shardpost.errors import DONE, harmless, one_line, shown, single_line
@@ -43,16 +35,19 @@ letters_command.add_command(discard_command)
 @click.option("--origin", metavar="TOPIC", help="Only letters of this topic.")
 @click.option("--error", metavar="FINGERPRINT", help="Only letters with this error.")
 @click.option(
-    "--since", type=INSTANT, metavar="TIME", help="Only letters that changed state since this time."
+    "--since",
+    type=console.INSTANT,
+    metavar="TIME",
+    help="Only letters that changed state since this time.",
 )
 @click.option(
     "--until",
-    type=INSTANT,
+    type=console.INSTANT,
     metavar="TIME",
     help="Only letters that changed state before this time.",
 )
-@AS_JSON
-@grouped(ListFilters)
+@console.AS_JSON
+@console.grouped(ListFilters)
 def list_command(filters: ListFilters) -> int:
     """List dead letters: counted by state, origin and error; as JSON one by one.
 
@@ -72,8 +67,8 @@ def list_command(filters: ListFilters) -> int:
     now = datetime.now(UTC)
     index = open_index(installation, KeptIndex())
     found = listed(installation, index, filters, now)
-    if wants_json():
-        print_document(found.page(0, found.total)[::-1], str)
+    if console.wants_json():
+        console.print_document(found.page(0, found.total)[::-1], str)
     else:
         text = list_text(found.groups(), found.due(now)) if found.total else None
         every = listed_since(installation, index, filters.closed_since(now))
@@ -104,7 +99,7 @@ def list_text(groups: Sequence["LetterGroup"], due: int) -> str:
         )
         for one in sorted(groups, key=_key_of)
     ]
-    text = text_table(HEADING, rows)
+    text = console.text_table(HEADING, rows)
     if not due:
         return text
     return f"{text}\n{counted(due, 'waiting letter is', 'waiting letters are')} due"
@@ -121,8 +116,8 @@ def first_line(error: str | None, longest: int) -> str:
 
 
 @letters_command.command("show")
-@click.argument("letter_id", type=KEY, metavar="ID")
-@AS_JSON
+@click.argument("letter_id", type=console.KEY, metavar="ID")
+@console.AS_JSON
 def show_command(letter_id: str) -> None:
     """Print one letter: its headers, its value, its history, and its retries."""
     from shardpost.dead_letters.letter_details import describe
@@ -133,7 +128,7 @@ def show_command(letter_id: str) -> None:
     value = ReadableValues(installation).read(found.record) if found.record else Readable(None)
     if value.kind:
         details |= {"form": value.kind, "read": value.json and value.json.decode()}
-    print_document(details, lambda: _details_text(details))
+    console.print_document(details, lambda: _details_text(details))
 
 
 def _details_text(details: dict[str, Any]) -> str:
@@ -141,14 +136,14 @@ def _details_text(details: dict[str, Any]) -> str:
     lines += [one_line(f"  {name}: {value}") for name, value in details["headers"]]
     lines.append(_value_text(details))
     steps = [(one["at"], one["state"], one["attempt"]) for one in details["life"]]
-    lines.append(text_table(("at", "state", "attempt"), steps))
+    lines.append(console.text_table(("at", "state", "attempt"), steps))
     for retry in details["retries"]:
         sent = f"sent {retry['at']}, attempt {retry['attempt']}, {retry['where']}"
         is_same = retry["value"] == details["value"]
         lines.append(f"{sent}: {'the same value' if is_same else _value_text(retry)}")
     if details["decisions"]:
         rows = [(one["when"], one["kind"], one["who"], one["why"]) for one in details["decisions"]]
-        lines.append(text_table(("when", "decision", "who", "why"), rows))
+        lines.append(console.text_table(("when", "decision", "who", "why"), rows))
     return harmless("\n".join(lines))
 
 
@@ -163,7 +158,7 @@ COUNTS = ("retried", "parked", "dropped", "waiting", "held", "taken_in")
 
 
 @letters_command.command("sweep")
-@AS_JSON
+@console.AS_JSON
 def sweep_command() -> int:
     """Run one sweep: retry dead letters whose backoff is over, park those that cannot be retried.
 
@@ -176,5 +171,5 @@ def sweep_command() -> int:
     code, result = submit(opened(), SWEEP_DEAD_LETTERS)
     if result is not None:
         counts = ", ".join(f"{result[name]} {name.replace('_', ' ')}" for name in COUNTS)
-        print_document(result, lambda: "\n".join([counts, *for_a_person(result)]))
+        console.print_document(result, lambda: "\n".join([counts, *for_a_person(result)]))
     return code

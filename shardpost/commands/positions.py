@@ -7,19 +7,7 @@ from typing import Any
 
 import click
 
-from shardpost.commands.console import (
-    ACCEPT_DROP,
-    AS_JSON,
-    BY,
-    COUNTRY_CHANGED,
-    DURATION,
-    TAKE_OVER,
-    WHY,
-    Parsed,
-    grouped,
-    print_document,
-    wants_json,
-)
+from shardpost.commands import console
 from shardpost.delta.snapshot import UnknownExchanges
 from shardpost.errors import UsageError, one_line
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, RECONCILE_POSITIONS
@@ -44,15 +32,15 @@ STAYS_FOR = timedelta(hours=8)
     help="In the same run, re-read the input topics and close every key whose latest record they no"
     " longer contain: where tombstones were lost, or a topic was recreated.",
 )
-@COUNTRY_CHANGED
+@console.COUNTRY_CHANGED
 @click.option(
     "--inputs-changed",
     is_flag=True,
     help="Continue although SHARDPOST_INPUTS differs from the last snapshot's: decode new records"
     " by it.",
 )
-@ACCEPT_DROP
-@TAKE_OVER
+@console.ACCEPT_DROP
+@console.TAKE_OVER
 @click.option(
     "--follow",
     "follows",
@@ -62,18 +50,18 @@ STAYS_FOR = timedelta(hours=8)
 @click.option(
     "--for",
     "stay_for",
-    type=DURATION,
+    type=console.DURATION,
     metavar="TIME",
     help="Stop after this time, such as 55m or 2h; default: 8h.",
 )
 @click.option(
     "--every",
-    type=DURATION,
+    type=console.DURATION,
     metavar="TIME",
     help="Minimum time between two compactions; default: 1s.",
 )
-@AS_JSON
-@grouped(CompactionRequest)
+@console.AS_JSON
+@console.grouped(CompactionRequest)
 def compact_command(
     asked: CompactionRequest, follows: bool, stay_for: timedelta | None, every: timedelta | None
 ) -> int:
@@ -97,7 +85,7 @@ def compact_command(
     code, result = submit(opened(), job, asked)
     if result is None:
         return code
-    print_document(result, lambda: _compaction_text(result, began))
+    console.print_document(result, lambda: _compaction_text(result, began))
     for line in _compaction_notes(result):
         click.echo(line, err=True)
     return code
@@ -202,15 +190,15 @@ def _compaction_text(result: dict[str, Any], began: datetime) -> str:
 )
 @click.option(
     "--max-closed",
-    type=Parsed("share", parse_share),
+    type=console.Parsed("share", parse_share),
     metavar="SHARE",
     help="Share of the open positions that may close, such as 20%; by default"
     " SHARDPOST_IMPORT_MAX_CLOSED.",
 )
 @click.option("--up-to", metavar="PLAN", help="Only what a plan showed: the up_to that it printed.")
-@WHY
-@BY
-@AS_JSON
+@console.WHY
+@console.BY
+@console.AS_JSON
 def import_command(
     source: str,
     is_applied: bool,
@@ -236,8 +224,8 @@ def import_command(
     code, result = submit(installation, IMPORT_POSITIONS, request)
     if result is None:
         return code
-    print_document(result, lambda: summary(result))
-    for line in () if wants_json() else notes(result):
+    console.print_document(result, lambda: summary(result))
+    for line in () if console.wants_json() else notes(result):
         click.echo(one_line(line), err=True)
     if result["refused"]:
         click.echo(one_line(f"shardpost: refused: {result['refused']}"), err=True)

@@ -5,16 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.console import (
-    AS_JSON,
-    BY,
-    KEY,
-    NEEDED_WHY,
-    YES,
-    confirm,
-    print_document,
-    text_table,
-)
+from shardpost.commands import console
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.installation import Installation, opened
 from shardpost.run_requests.model.requests import RequestStatus
@@ -36,14 +27,14 @@ def runs_command() -> None:
 
 
 @runs_command.command("request")
-@click.argument("key", type=KEY)
+@click.argument("key", type=console.KEY)
 @click.option("--dag", required=True, metavar="DAG", help="DAG to run, such as weekly_email.")
 @click.option(
     "--conf", "text", default="{}", metavar="JSON", help="Params of the run, as a JSON object."
 )
 @click.option("--wait", is_flag=True, help="Wait for the status of the request, and print it.")
-@BY
-@AS_JSON
+@console.BY
+@console.AS_JSON
 def request_command(key: str, *, dag: str, text: str, wait: bool, by: str) -> int:
     """Request a run under a key, such as weekly_email/2026-W47.
 
@@ -58,11 +49,11 @@ def request_command(key: str, *, dag: str, text: str, wait: bool, by: str) -> in
     if wait:
         status = _settled_status(installation.kafka, sent)
         document = status.as_json(key)
-        print_document(document, lambda: _status_text(key, status))
+        console.print_document(document, lambda: _status_text(key, status))
         return NEEDS_ATTENTION if status.needs_attention else DONE
     _, partition, offset = sent.coordinates
     result = {"key": key, "partition": partition, "offset": offset}
-    print_document(result, lambda: f"requested: {sent.coordinates}")
+    console.print_document(result, lambda: f"requested: {sent.coordinates}")
     return DONE
 
 
@@ -97,7 +88,7 @@ HEADING = ("key", "state", "age", "dag", "requested by", "run")
 
 
 @runs_command.command("list")
-@AS_JSON
+@console.AS_JSON
 def list_command() -> None:
     """List accepted requests whose runs have not ended, and recent conflicts."""
     from shardpost.run_requests.request_client import list_decided, list_runs
@@ -109,11 +100,11 @@ def list_command() -> None:
         (row.key, row.state, duration_text(now - row.since), row.dag, row.requested_by, row.run_id)
         for row in rows
     ]
-    print_document(rows, lambda: text_table(HEADING, cells) if rows else NO_COMMAND)
+    console.print_document(rows, lambda: console.text_table(HEADING, cells) if rows else NO_COMMAND)
 
 
 @runs_command.command("dispatch")
-@AS_JSON
+@console.AS_JSON
 def dispatch_command() -> int:
     """Decide on all requests, and start the runs of those that won.
 
@@ -126,15 +117,15 @@ def dispatch_command() -> int:
     from shardpost.run_requests.dispatch import dispatch
 
     counts = dispatch(Installation(with_login(load())), datetime.now(UTC))
-    print_document(vars(counts), counts.in_words)
+    console.print_document(vars(counts), counts.in_words)
     return NEEDS_ATTENTION if counts.lost else DONE
 
 
 @runs_command.command("release")
-@click.argument("key", type=KEY)
-@NEEDED_WHY
-@YES
-@BY
+@click.argument("key", type=console.KEY)
+@console.NEEDED_WHY
+@console.YES
+@console.BY
 def release_command(key: str, why: str, by: str) -> None:
     """Free a key whose run never ends.
 
@@ -143,7 +134,7 @@ def release_command(key: str, why: str, by: str) -> None:
     from shardpost.run_requests.request_client import release
 
     installation = opened()
-    confirm(
+    console.confirm(
         f"Release {key}, so that another run with this key can start, even beside one that is "
         f"still running?"
     )

@@ -10,18 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.console import (
-    AS_JSON,
-    BY,
-    KEY,
-    NEEDED_WHY,
-    SNAPSHOT,
-    YES,
-    confirm,
-    print_document,
-    text_table,
-    wants_json,
-)
+from shardpost.commands import console
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.installation import opened
 from shardpost.wording import in_bytes
@@ -45,7 +34,7 @@ def tables_command() -> None:
 
 
 @tables_command.command("list")
-@AS_JSON
+@console.AS_JSON
 def list_command() -> None:
     """Print the size of each table, and what prevents its files from being removed.
 
@@ -56,7 +45,7 @@ def list_command() -> None:
     from shardpost.maintenance.stored_tables import table_sizes
 
     found = table_sizes(opened().tables)
-    print_document(found, lambda: _sizes_text(found))
+    console.print_document(found, lambda: _sizes_text(found))
 
 
 def _sizes_text(found: "list[TableSize]") -> str:
@@ -69,7 +58,7 @@ def _sizes_text(found: "list[TableSize]") -> str:
         )
         for size in found
     ]
-    return f"{text_table(HEADING, rows)}\n{RAW}"
+    return f"{console.text_table(HEADING, rows)}\n{RAW}"
 
 
 @tables_command.command("views")
@@ -96,7 +85,7 @@ def views_command(engine: str) -> None:
 @click.option(
     "--dry-run", is_flag=True, help="Print what would be removed, and why; change nothing."
 )
-@AS_JSON
+@console.AS_JSON
 def maintain_command(dry_run: bool) -> int:
     """Erase old audiences, close old weeks, remove old dead letters and files that nothing needs.
 
@@ -116,7 +105,7 @@ def maintain_command(dry_run: bool) -> int:
 
     installation = opened()
     found = maintain_all(installation, datetime.now(UTC), dry_run=dry_run)
-    print_document(
+    console.print_document(
         found.as_json() | {"dry_run": dry_run},
         lambda: "\n".join(found.lines(installation.tables.snapshot_days)),
     )
@@ -126,12 +115,12 @@ def maintain_command(dry_run: bool) -> int:
 
 
 @click.command()
-@click.argument("client", type=KEY)
-@NEEDED_WHY
-@YES
-@BY
+@click.argument("client", type=console.KEY)
+@console.NEEDED_WHY
+@console.YES
+@console.BY
 @click.option("--dry-run", is_flag=True, help="Print what would be erased; change nothing.")
-@AS_JSON
+@console.AS_JSON
 def erase_command(client: str, why: str, by: str, dry_run: bool) -> int:
     """Erase a client: its contact from tables and audiences, its id from the ledger.
 
@@ -143,9 +132,11 @@ def erase_command(client: str, why: str, by: str, dry_run: bool) -> int:
 
     installation, request = opened(), ErasureRequest(client, by, why, datetime.now(UTC))
     if not dry_run:
-        confirm(f"Erase {client}?", lambda: erase(installation, request, dry_run=True).lines())
+        console.confirm(
+            f"Erase {client}?", lambda: erase(installation, request, dry_run=True).lines()
+        )
     result = erase(installation, request, dry_run=dry_run)
-    print_document(result, result.lines)
+    console.print_document(result, result.lines)
     if result.postponed:
         parts = ", ".join(result.postponed)
         click.echo(f"shardpost: not erased: {parts}; run again", err=True)
@@ -154,10 +145,10 @@ def erase_command(client: str, why: str, by: str, dry_run: bool) -> int:
 
 
 @click.command()
-@click.argument("statement", type=KEY)
-@SNAPSHOT
+@click.argument("statement", type=console.KEY)
+@console.SNAPSHOT
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV (RFC 4180), with a header.")
-@AS_JSON
+@console.AS_JSON
 def sql_command(statement: str, number: int | None, as_csv: bool) -> None:
     """Query all tables of docs/tables.md in SQL (DataFusion's).
 
@@ -168,18 +159,18 @@ def sql_command(statement: str, number: int | None, as_csv: bool) -> None:
     """
     from shardpost import tables
 
-    if as_csv and wants_json():
+    if as_csv and console.wants_json():
         raise UsageError("--csv and --json: expected only one of them")
     found = tables.sql(statement, number)
     if as_csv:  # as RFC 4180 has it; null is an empty field, and text is in quotes
         click.echo(_csv_line(found.schema.names), nl=False)
         for rows in _batches(found):
             click.echo("".join(map(_csv_line, rows)), nl=False)
-    elif wants_json():
+    elif console.wants_json():
         _print_json(found)
     else:
         cells = (map(_cell, row) for rows in _batches(found) for row in rows)
-        click.echo(text_table(found.schema.names, cells))
+        click.echo(console.text_table(found.schema.names, cells))
 
 
 def _batches(found: "pa.RecordBatchReader") -> Iterator[list[tuple[Any, ...]]]:

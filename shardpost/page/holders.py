@@ -10,19 +10,10 @@ from fastapi.responses import Response
 from shardpost import tables
 from shardpost.dead_letters.model.letters import letter_id
 from shardpost.delta.snapshot import Snapshot
-from shardpost.holders import listed_holders, queries
+from shardpost.holders import listed_holders, position_history, queries
 from shardpost.holders.model.explain import Change, PositionRecord, Transition
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import POSITION_EVENTS
-from shardpost.holders.position_history import (
-    MOST_RECORDS,
-    MOST_REJECTED,
-    PositionHistory,
-    explanation_of,
-    position_history,
-    positions_ever,
-    rejected_of,
-)
 from shardpost.kafka.partitioning import partition_of
 from shardpost.page.access import EMAILS, POSITIONS, sees
 from shardpost.page.emails import CLOSED, NOT_MAILED, weeks_of_client
@@ -151,17 +142,17 @@ def client(
     positions = held.get(client, [])
     shown = positions[:ROWS_OF_A_PAGE]
     terms = listed_holders.terms_of(installation.tables, at, shown, as_of, client)
-    ever = positions_ever(installation.tables, at, client)
+    ever = position_history.positions_ever(installation.tables, at, client)
     is_whole = len(ever) <= MOST_REPLAYED
     replayed = ever if is_whole else ever[(page - 1) * ROWS_OF_A_PAGE : page * ROWS_OF_A_PAGE]
-    changes = explanation_of(installation, at, client, replayed)
+    changes = position_history.explanation_of(installation, at, client, replayed)
     if is_whole:
         newest = sorted(changes, key=lambda change: change.timestamp)[::-1]
         timeline = page_of([_step(visit, one) for one in newest], STEPS, page, NO_CHANGE)
     else:  # of each position what was done to it last
         rows = [_step(visit, one) for one in {one.position: one for one in changes}.values()]
         timeline = Listing(STEPS, rows, NO_CHANGE, total=len(ever), number=page)
-    rejected = rejected_of(installation, at, replayed)
+    rejected = position_history.rejected_of(installation, at, replayed)
     letters = _letter_states(visit, rejected)
     why = None if held else queries.why_no_holder(installation.tables, at, client)
     weeks, problem = weeks_of_client(visit, client) if _sees_contacts(visit) else (None, None)
@@ -243,7 +234,7 @@ def _letter(one: PositionRecord) -> str:
 
 def _letter_states(visit: PageRequest, records: Iterable[PositionRecord]) -> dict[str, str]:
     rejected = [_letter(one) for one in records if one.kind is RecordKind.REJECTED]
-    return states_of_letters(visit, rejected[:MOST_REJECTED])
+    return states_of_letters(visit, rejected[: position_history.MOST_REJECTED])
 
 
 def _values(terms: Mapping[str, Any] | None) -> tuple[str | None, ...]:
@@ -264,10 +255,12 @@ def position(
 ) -> Response:
     """Show who has a position, or had it, why it counts or not, and all its records."""
     at = tables.snapshot(snapshot, visit.installation.settings)
-    found = position_history(visit.installation, at, position)
+    found = position_history.position_history(visit.installation, at, position)
     notes = [queries.not_covered(at.as_known(visit.now), as_of), queries.pruned(at)]
     if not found.is_whole:
-        notes.append(f"It has more records than {MOST_RECORDS:,}: these are the newest")
+        notes.append(
+            f"It has more records than {position_history.MOST_RECORDS:,}: these are the newest"
+        )
     owner = found.replay.owner
     then = as_of and listed_holders.terms_of(visit.installation.tables, at, [position], as_of)
     empty = queries.unknown_position(at, position, found.why)
@@ -295,7 +288,7 @@ def _client(visit: PageRequest, client: str, as_of: datetime | None = None) -> L
     return Link(client, _at_snapshot(visit, "holders/client", client=client, as_of=at))
 
 
-def _steps(visit: PageRequest, found: PositionHistory) -> list[tuple[object, ...]]:
+def _steps(visit: PageRequest, found: position_history.PositionHistory) -> list[tuple[object, ...]]:
     """Return what all records of a position did, and those of exchanges, the newest first."""
     records = {one.coordinates: one for one in found.records}
     changed = {one.coordinates for one in found.replay.changes}
