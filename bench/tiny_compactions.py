@@ -28,7 +28,7 @@ from shardpost.delta import snapshots, storage, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders import publishing
-from shardpost.holders.folding import Folding
+from shardpost.holders.folding import Folding, restore_table
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import Numbering
 from shardpost.holders.model.view_tables import (
@@ -40,7 +40,6 @@ from shardpost.holders.model.view_tables import (
     FoldingRule,
 )
 from shardpost.holders.model.who_holds import position_sort_key
-from shardpost.holders.table_commits import restore_table
 from shardpost.kafka import offsets
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings

@@ -220,9 +220,9 @@ def newest_of_folders(tables: Tables) -> list[Snapshot]:
     return list_all(tables, folders.keys() - {*newest_.values()})
 
 
-def runs(tables: Tables) -> dict[int, str]:
-    """Return {number: the run that made the snapshot} of all snapshots."""
-    return _by_number(tables, "run")
+def runs_of(tables: Tables, snapshot: Snapshot) -> dict[int, str]:
+    """Return {number: the run that made the snapshot} of all in the table, and of that one."""
+    return {snapshot.number: snapshot.run} | _by_number(tables, "run")
 
 
 def committed_times(tables: Tables) -> dict[int, datetime]:

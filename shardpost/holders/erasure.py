@@ -21,10 +21,9 @@ from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.holders import rejected_letters
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
-from shardpost.holders.folding import Folding
+from shardpost.holders.folding import Folding, Rewrites, commit_rewritten
 from shardpost.holders.inputs import input_topics
 from shardpost.holders.model import view_tables
-from shardpost.holders.table_commits import Rewrites, commit_rewritten
 from shardpost.installation import Installation
 from shardpost.locks.locks import after_running
 

@@ -33,10 +33,10 @@ from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.folding import commit_rewritten
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import ORDERED_BY, RETRIES_READ_TOGETHER
 from shardpost.holders.model.view_tables import INPUTS, InputTables
-from shardpost.holders.table_commits import commit_rewritten
 from shardpost.installation import Installation
 from shardpost.locks.locks import after_running
 from shardpost.values.topic_names import TopicName

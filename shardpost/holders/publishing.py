@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshots import runs_of
 from shardpost.errors import combined
 from shardpost.holders.holder_records import ChangedHolders, HolderRecords
 from shardpost.holders.model.published import Published, SnapshotRun
@@ -28,7 +29,6 @@ from shardpost.holders.share_holders_topic import (
     keys_with_values,
     published_partitions,
 )
-from shardpost.holders.table_commits import runs_of
 from shardpost.installation import Installation
 from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition

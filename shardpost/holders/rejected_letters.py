@@ -23,11 +23,10 @@ from shardpost.dead_letters.model import letters
 from shardpost.delta import storage
 from shardpost.delta.query import at_snapshot, has_rows, stream
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.snapshots import SNAPSHOTS, note_transaction
+from shardpost.delta.snapshots import SNAPSHOTS, note_transaction, runs_of
 from shardpost.holders.inputs import retry_topics
 from shardpost.holders.model.published import Place, PlaceRange, SnapshotRun, place_ranges
 from shardpost.holders.model.view_tables import REJECTED_RECORDS
-from shardpost.holders.table_commits import runs_of
 from shardpost.installation import Installation
 from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition

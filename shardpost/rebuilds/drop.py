@@ -19,9 +19,8 @@ from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.erasure import find_contact
-from shardpost.holders.folding import Folding
+from shardpost.holders.folding import Folding, restore_table
 from shardpost.holders.model.view_tables import OF_CONTACTS, VIEW
-from shardpost.holders.table_commits import restore_table
 from shardpost.installation import Installation
 from shardpost.logs import step
 from shardpost.rebuilds import registry

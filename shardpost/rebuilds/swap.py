@@ -28,12 +28,12 @@ from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError
+from shardpost.holders.folding import restored_tables
 from shardpost.holders.model.view_tables import (
     REJECTED_RECORDS,
     SHARE_HOLDERS,
     SHARE_HOLDERS_CHANGES,
 )
-from shardpost.holders.table_commits import restored_tables
 from shardpost.installation import Installation
 from shardpost.logs import step
 from shardpost.rebuilds import registry

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
-from shardpost.holders import folding, table_commits
+from shardpost.holders import folding
 from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
     CLIENTS,
@@ -125,7 +125,7 @@ def test_a_compaction_that_waits_for_an_erasure_goes_on_from_it(
             beside.append(pool.submit(run, settings))
             assert waits.wait(60)
 
-        at_step(monkeypatch, table_commits)("commit snapshot", compact_beside)
+        at_step(monkeypatch, folding)("commit snapshot", compact_beside)
         erased(settings)
         beside[0].result(120)
     newest = snapshots.current(installed(settings).tables)

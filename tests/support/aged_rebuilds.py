@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from shardpost.delta import parquet_files, snapshots, storage, table_log
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
+from shardpost.holders.folding import restore_table
 from shardpost.holders.model.view_tables import VIEW
-from shardpost.holders.table_commits import restore_table
 from shardpost.rebuilds import registry
 from shardpost.rebuilds.drop import drop_tables
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State

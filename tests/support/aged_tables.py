@@ -17,6 +17,7 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import OpenedTables, at_snapshot
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
+from shardpost.holders.folding import restore_table
 from shardpost.holders.model.view_tables import (
     EXCHANGE_EVENTS,
     EXCHANGES,
@@ -26,7 +27,6 @@ from shardpost.holders.model.view_tables import (
     VIEW,
 )
 from shardpost.holders.model.who_holds import RELATIONS
-from shardpost.holders.table_commits import restore_table
 from shardpost.maintenance.maintain import maintain, prune_old
 from shardpost.settings import Settings
 from shardpost.values.holding_rule import Rule

@@ -12,6 +12,7 @@ from shardpost.delta import parquet_files, snapshots, storage, table_log
 from shardpost.delta.query import OpenedTables, at_snapshot
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
+from shardpost.holders.folding import restore_table
 from shardpost.holders.model.view_tables import (
     EXCHANGE_EVENTS,
     EXCHANGES,
@@ -20,7 +21,6 @@ from shardpost.holders.model.view_tables import (
     VIEW,
 )
 from shardpost.holders.model.who_holds import RELATIONS
-from shardpost.holders.table_commits import restore_table
 from shardpost.settings import Settings
 from tests.support.histories import Batch, History, Record, arrow, history_of, latest, snapshot
 from tests.support.installed import installed

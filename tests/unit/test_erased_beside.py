@@ -11,7 +11,7 @@ from shardpost.delta import rewritten_files, snapshots, storage, table_log
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import GRACE
 from shardpost.delta.table import Table
-from shardpost.holders import table_commits
+from shardpost.holders import folding
 from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
     CLIENTS,
@@ -121,7 +121,7 @@ def test_killed_at_any_step_the_next_run_finishes(
     at: Settings, beside: AgedRebuilds, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
     beside.build()
-    modules = (erasure, rewritten_files, table_commits, rebuilds_erasure)
+    modules = (erasure, rewritten_files, folding, rebuilds_erasure)
     with killing(at_step(monkeypatch, *modules), killed_at):
         erased(at)
     maintain(installed(at), datetime.now(UTC))
@@ -172,7 +172,7 @@ def test_tables_in_use_are_kept_as_they_were_swapped_until_the_rebuild_is_droppe
         snapshots.current(installed(at).tables),
     )
     files = storage.sizes(installed(at).tables, last.located(CLIENTS), last.tables[CLIENTS.name])
-    table_commits.commit_rewritten(
+    folding.commit_rewritten(
         installed(at).tables, last, {CLIENTS: dict.fromkeys(files, as_it_is)}, AT
     )
     snapshots.drop(installed(at).tables, [last.number])

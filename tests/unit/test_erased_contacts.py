@@ -14,7 +14,7 @@ from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot_retention import GRACE
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
-from shardpost.holders import queries, table_commits
+from shardpost.holders import folding, queries
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
@@ -255,7 +255,7 @@ def test_killed_at_any_step_it_is_there_or_gone_and_the_next_run_finishes(
     at: Settings, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
     before = str(current(at, *OF_CONTACTS))
-    with killing(at_step(monkeypatch, erasure, rewritten_files, table_commits), killed_at):
+    with killing(at_step(monkeypatch, erasure, rewritten_files, folding), killed_at):
         erased(at)
     is_done = snapshots.current(installed(at).tables).erased_in is not None
     if not is_done:

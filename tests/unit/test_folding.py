@@ -17,14 +17,13 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import FORM_PROPERTY
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.holders import folding
-from shardpost.holders.folding import COPY, Folding
+from shardpost.holders.folding import COPY, Folding, restored_tables
 from shardpost.holders.model.view_tables import (
     LAYERED,
     POSITIONS,
     SHARE_HOLDERS,
     FoldingRule,
 )
-from shardpost.holders.table_commits import restored_tables
 from shardpost.maintenance.maintain import maintain_all
 from shardpost.settings import Settings
 from tests.support.at_step import at_step, killing

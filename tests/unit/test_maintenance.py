@@ -158,7 +158,7 @@ def test_what_kafka_names_is_kept(aged: AgedTables, monkeypatch: pytest.MonkeyPa
     assert {1, 2, 9} <= set(found.kept)
     assert 3 in found.dropped
     assert aged.require_all_kept() == set(found.kept)
-    assert set(snapshots.runs(installed(aged.settings).tables)) == set(found.kept)
+    assert {*snapshots.committed_times(installed(aged.settings).tables)} == set(found.kept)
 
 
 def _steps(monkeypatch: pytest.MonkeyPatch, at: int | None) -> Iterator[int]:

@@ -17,7 +17,7 @@ from shardpost.delta.snapshot_retention import latest_certain_time
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
-from shardpost.holders import pruned_histories, table_commits
+from shardpost.holders import folding, pruned_histories
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.listed_holders import HoldersQuery, query_holders
 from shardpost.holders.model.view_tables import POSITION_EVENTS
@@ -179,7 +179,7 @@ def test_killed_at_any_step_all_is_there_and_the_next_run_goes_on(
     world: AppendedHistories, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
     before = keys(world)
-    with killing(at_step(monkeypatch, rewritten_files, table_commits), killed_at):
+    with killing(at_step(monkeypatch, rewritten_files, folding), killed_at):
         pruned(world.settings, hour(5))
     assert keys(world) == before
     assert held(world, hour(2)) == holders_of(world.history, hour(2))

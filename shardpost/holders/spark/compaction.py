@@ -17,6 +17,7 @@ from shardpost.delta.snapshot import NEVER, Scattered, Snapshot
 from shardpost.errors import shown
 from shardpost.holders import compaction
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.folding import restored_tables
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.input_mapping import Mappings, text_of
 from shardpost.holders.model.lost_records import require_certain
@@ -29,7 +30,6 @@ from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import decoder_id, decoder_with, require_decodable
 from shardpost.holders.spark.latest import close_superseded
 from shardpost.holders.spark.table_writer import TableWriter
-from shardpost.holders.table_commits import restored_tables
 from shardpost.installation import Installation
 from shardpost.spark import driver, kafka_source, run_size
 from shardpost.spark.job import JobResult

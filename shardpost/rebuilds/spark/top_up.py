@@ -19,7 +19,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import LayeredVersion, Table, Version, layered, text_literal
 from shardpost.errors import ShardpostError
-from shardpost.holders.folding import Folding
+from shardpost.holders.folding import Folding, restore_table
 from shardpost.holders.inputs import mappings_of
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
@@ -31,7 +31,6 @@ from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import decoder_with
 from shardpost.holders.spark.input_update import rejected_of
 from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
-from shardpost.holders.table_commits import restore_table
 from shardpost.installation import Installation
 from shardpost.logs import step
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
