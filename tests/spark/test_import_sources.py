@@ -16,8 +16,7 @@ from shardpost.imports.import_job import find_source
 from shardpost.imports.model.list_format import TARGETS, Profile
 from shardpost.imports.model.source import ImportRequest, Source
 from shardpost.imports.spark import comparison, source_rows
-from shardpost.imports.spark.source_rows import as_records, read_source
-from shardpost.imports.spark.watermarks import increment, next_watermark
+from shardpost.imports.spark.source_rows import as_records, increment, next_watermark, read_source
 from shardpost.settings import Settings
 from tests.support.how_far import drawn
 from tests.support.installed import installed

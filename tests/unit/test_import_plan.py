@@ -37,7 +37,7 @@ from shardpost.imports.model.source import (
 )
 from shardpost.imports.run import ImportWriter, applied_import
 from shardpost.imports.spark.comparison import find_base
-from shardpost.imports.spark.watermarks import last_watermark
+from shardpost.imports.spark.source_rows import last_watermark
 from shardpost.kafka import offsets, records
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.partitioning import partition_of

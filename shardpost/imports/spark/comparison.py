@@ -39,7 +39,7 @@ from shardpost.imports.import_job import IMPORT_POSITIONS
 from shardpost.imports.model.list_format import WATERMARK, InputName, Target
 from shardpost.imports.model.plan import MOST_LISTED, MOST_SAMPLES, WRITTEN, Change, Plan
 from shardpost.imports.model.source import HEADER, ImportRequest, is_id_of
-from shardpost.imports.spark import source_rows, watermarks
+from shardpost.imports.spark import source_rows
 from shardpost.installation import Installation
 from shardpost.kafka import topic_metadata
 from shardpost.kafka.coordinates import OffsetRange
@@ -177,7 +177,7 @@ def compare(
     `largest` is how many bytes the topic accepts. ShardpostError if the list cannot be read, or
     others' records are unread.
     """
-    target, since = request.target, watermarks.last_watermark(installation.kafka, request)
+    target, since = request.target, source_rows.last_watermark(installation.kafka, request)
     spark = driver.start_session(IMPORT_POSITIONS.name)
     unread = read_ranges(spark, installation.kafka, base.unread) if base.unread else None
     unread_id = None if unread is None else _only_import(unread, base.topic)
@@ -189,7 +189,7 @@ def compare(
         rows = source_rows.as_records(source, target, largest).persist(StorageLevel.MEMORY_AND_DISK)
         at_end.callback(_clean_up, rows.unpersist)
         with source_rows.source_errors(str(request.source)):
-            rows = watermarks.increment(rows, since) if target.watermark else rows
+            rows = source_rows.increment(rows, since) if target.watermark else rows
             count, without_id, content = _counted(rows)
         driver.divide_shuffles(spark, count)
         if unread_id and not is_id_of(unread_id, request.import_id, content):
@@ -208,7 +208,7 @@ def compare(
             ignored=ignored,
             unknown_exchanges=_unknown_exchanges(installation.tables, base.snapshot, changes),
             target=target,
-            watermark=watermarks.next_watermark(rows, bad, since) if target.watermark else None,
+            watermark=source_rows.next_watermark(rows, bad, since) if target.watermark else None,
         )
         place = F.coalesce("partition", _new_place(spark, known, len(base.ends)))
         is_written = F.col("change").isin(*(str(change) for change in WRITTEN))

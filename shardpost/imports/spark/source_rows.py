@@ -10,11 +10,15 @@ is decoded. So what is equal here is equal there.
 Frames: one row for each row of the list, with `Target.all_columns` (all STRING); of `as_records`
 rows with KEY, `value` (BINARY), the columns of the fields, `reason` (null of a good row) and `row`
 (a struct of the values as they were read); `states` one for each key.
+
+Of an increment only rows from the last watermark on are taken. That is in the headers of the
+decision, in the last transaction of its records: so the two cannot differ.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import reduce
 from itertools import chain
 from operator import and_
@@ -22,19 +26,21 @@ from uuid import uuid4
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from shardpost.decisions import Kind, decisions_topic
 from shardpost.delta import parquet_files
 from shardpost.delta.table import Table, ddl_of
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.fields import BLANKS, FieldType, columns_of, has_id_as_key
 from shardpost.holders.spark.decoding import decoded
 from shardpost.imports.list_files import ListReader
+from shardpost.imports.model import source as sources
 from shardpost.imports.model.list_format import WATERMARK, Profile, SourceColumn, Target
-from shardpost.imports.model.source import FileSource, JdbcSource, Source
-from shardpost.imports.spark import watermarks
+from shardpost.imports.model.source import FileSource, ImportRequest, JdbcSource, Source
 from shardpost.installation import Installation
+from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.records import BATCH_OVERHEAD
 from shardpost.spark import delta_files, driver
 
@@ -167,9 +173,7 @@ def as_records(source: DataFrame, target: Target, largest: int) -> DataFrame:
         ~reduce(and_, map(_is_utf8, target.columns)), "expected UTF-8, found other bytes"
     )
     if target.watermark:
-        own_reason = own_reason.when(
-            watermarks.mark_of(F.col(WATERMARK)).isNull(), watermarks.EXPECTED
-        )
+        own_reason = own_reason.when(mark_of(F.col(WATERMARK)).isNull(), EXPECTED)
     raw = source.select(
         F.coalesce(key, F.lit("?")).cast("binary").alias("key"),
         value.cast("binary").alias("value"),
@@ -256,3 +260,55 @@ def _number(text: Column, profile: Profile) -> Column:
     is_own = text.rlike(rf"^-?({groups}[0-9]+)(\Q{decimal}\E[0-9]+)?$")
     plain = F.replace(F.replace(text, F.lit(mark), F.lit("")), F.lit(decimal), F.lit("."))
     return F.when(is_own, plain)
+
+
+# A number, or a time by ISO 8601; one without a zone is of UTC.
+_MARK_NUMBER = r"^-?[0-9]{1,28}(\.[0-9]{1,10})?$"
+_MARK_TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
+EXPECTED = "expected a number, or a time such as 2026-11-21T08:00:00Z, as watermark"
+
+
+def last_watermark(kafka: Kafka, request: ImportRequest) -> str | None:
+    """Return where an increment begins; None if none was applied, or it is forgotten.
+
+    An older one than the last, by another clock, would only have rows taken again.
+    """
+    if not request.watermark:
+        return None
+    long_ago = datetime(2000, 1, 1, tzinfo=UTC)
+    found = [
+        (decision.when, headers[sources.WATERMARK_HEADER].decode())
+        for decision, headers in decisions_topic.list_since(kafka, long_ago, {Kind.IMPORTED})
+        if headers.get(sources.STREAM_HEADER) == request.stream.encode()
+    ]
+    return max(found)[1] if found else None
+
+
+def mark_of(text: Column) -> Column:
+    """Return (kind, at) of a watermark: a number, of a time its microseconds; null if neither."""
+    number, time = text.try_cast("decimal(38,10)"), F.unix_micros(text.try_cast("timestamp"))
+    time = F.when(text.rlike(_MARK_TIME), time.cast("decimal(38,10)"))
+    number = F.when(text.rlike(_MARK_NUMBER), number)
+    at = F.coalesce(number, time).alias("at")
+    return F.when(at.isNotNull(), F.struct(number.isNull().alias("is_time"), at))
+
+
+def increment(rows: DataFrame, since: str | None) -> DataFrame:
+    """Return the rows of records from a watermark on, of each key those with its newest.
+
+    With those whose watermark is none, or of another kind: nothing is passed over.
+    """
+    mark, last = mark_of(F.col("row").getField(WATERMARK)), mark_of(F.lit(since).cast("string"))
+    is_old = (mark < last) & (mark.getField("is_time") == last.getField("is_time"))
+    rows = rows.where(~F.coalesce(is_old, F.lit(False)))
+    is_older = F.col("key").isNotNull() & (mark < F.max(mark).over(Window.partitionBy("key")))
+    rows = rows.withColumn("is_old", F.coalesce(is_older, F.lit(False)))
+    return rows.where("NOT is_old").drop("is_old")
+
+
+def next_watermark(rows: DataFrame, rejected: DataFrame, since: str | None) -> str | None:
+    """Return where the next increment begins: at the lowest rejected row, else at the newest."""
+    own = F.col("row").getField(WATERMARK)
+    [(lowest,)] = rejected.select(F.min_by(own, mark_of(own))).collect()
+    [(newest,)] = rows.select(F.max_by(own, mark_of(own))).collect()
+    return lowest or newest or since
