@@ -1,7 +1,7 @@
 """Outcomes of records in our topics, each in a few words, with a link to details."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -157,11 +157,12 @@ def outcomes_of(
     visit: PageRequest, topic: OwnTopic, records: Sequence[Record]
 ) -> tuple[Outcomes, str | None]:
     """Return what became of records of a topic, and why that is not known if it is not."""
-    tell = _TELLERS.get(topic.kind)
-    if tell is None or not records:
+    if topic.kind not in (*INPUTS, "retries") or not records:
         return {}, None
     try:
-        return tell(visit, topic, records), None
+        if topic.kind == "retries":
+            return _of_retries(visit, topic, records), None
+        return _of_inputs(visit, topic, records), None
     except ShardpostError as error:
         return {}, f"the outcomes of these records are unknown: {error}"
 
@@ -226,12 +227,3 @@ def _of_retries(visit: PageRequest, topic: OwnTopic, records: Sequence[Record]) 
     for origin, own in of_origin.items():
         found |= _of_inputs(visit, topic, own, origin)
     return found
-
-
-_Teller = Callable[[PageRequest, OwnTopic, Sequence[Record]], Outcomes]
-_TELLERS: Mapping[TopicName, _Teller] = {
-    "positions": _of_inputs,
-    "clients": _of_inputs,
-    "exchanges": _of_inputs,
-    "retries": _of_retries,
-}

@@ -84,16 +84,9 @@ GONE = ("dropped", "in use for good")
 
 
 def _rebuild_row(one: dict[str, Any]) -> tuple[Any, ...]:
-    tables, begun = ", ".join(one["tables"].values()), datetime.fromisoformat(one["started_at"])
-    more = (
-        one["holds"] or one["country"],
-        one["source"],
-        tables,
-        begun,
-        one["started_by"],
-        one["behind"],
-    )
-    return (one["rebuild"], one["state"], *more)
+    made = (one["holds"] or one["country"], one["source"], ", ".join(one["tables"].values()))
+    begun = (datetime.fromisoformat(one["started_at"]), one["started_by"])
+    return (one["rebuild"], one["state"], *made, *begun, one["behind"])
 
 
 DIFFERENCES = ("keys", "equal", "changed", "only old", "only new", "differ")

@@ -157,10 +157,7 @@ def insert(tables: Tables, rebuild: Rebuild) -> None:
 
 def update(tables: Tables, rebuild: Rebuild) -> Rebuild:
     """Store the current state of a rebuild, and return it."""
-    rebuild = replace(rebuild, changed_at=datetime.now(UTC))
-
-    def make(table: RowTable) -> None:
-        table.update(rebuild.number, arrow_rows(REBUILDS, [rebuild]))
-
-    table_log.change(tables, REBUILDS, NUMBER, make)
-    return rebuild
+    made = replace(rebuild, changed_at=datetime.now(UTC))
+    row = arrow_rows(REBUILDS, [made])
+    table_log.change(tables, REBUILDS, NUMBER, lambda table: table.update(made.number, row))
+    return made
