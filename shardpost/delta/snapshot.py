@@ -184,11 +184,6 @@ class Snapshot:
 
     inputs: str | None = None
 
-    def scattered_now(self, now: datetime) -> dict[str, Scattered]:
-        """Return {topic: its scattered keys} of those that were found within SCATTERED_FOR."""
-        found = self.scattered.items()
-        return {topic: one for topic, one in found if now - one.at < SCATTERED_FOR}
-
     def located(self, table: Table) -> Table:
         """Return a table in the folder where this snapshot has it.
 

@@ -237,7 +237,7 @@ class _Publisher:
         for batch in in_batches(records.since(since, there)):
             if batch.records:
                 end += len(batch.records) + 1  # with the marker of the transaction
-            now = now.then_partly(made, end)
+            now = replace(now, end=end, partly=made)
             if batch.is_last:
                 now = now.then(made, end, largest if records.too_large else None)
             writer.write(batch.records, self._consumed(partition, now))

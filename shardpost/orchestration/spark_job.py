@@ -18,19 +18,9 @@ from shardpost.installation import Installation
 from shardpost.orchestration.connections import task_installation
 from shardpost.orchestration.lineage import as_openlineage, note_result
 from shardpost.orchestration.tasks import JobLog, failure, task_errors
+from shardpost.spark import submit
 from shardpost.spark.jars import class_archive, packages_zip
 from shardpost.spark.job import BY_DEFAULT, JobSpec, ask_to_stop, document_of, job_folder
-from shardpost.spark.submit import (
-    RESULT,
-    conf_on,
-    is_local,
-    job_conf,
-    job_environment,
-    job_file,
-    read_result,
-    require_master,
-    temporary_files_in,
-)
 
 log = logging.getLogger(__name__)
 
@@ -107,11 +97,15 @@ class SparkJob(SparkSubmitOperator):
         return self._submit(installation, context)
 
     def _submit(self, installation: Installation, context: Context) -> Any:
-        require_master(master := self._master(installation), f"the connection {self._conn_id}")
+        submit.require_master(
+            master := self._master(installation), f"the connection {self._conn_id}"
+        )
         with job_folder() as folder, class_archive(self.job) as archive:
-            result = folder / RESULT
-            own = job_conf(installation, self.job, *archive.jvm_options, document=self.request)
-            conf = conf_on(installation, master, own)
+            result = folder / submit.RESULT
+            own = submit.job_conf(
+                installation, self.job, *archive.jvm_options, document=self.request
+            )
+            conf = submit.conf_on(installation, master, own)
             self._configure(installation, master, folder, conf)
             try:
                 super().execute(context)
@@ -123,7 +117,7 @@ class SparkJob(SparkSubmitOperator):
             finally:
                 self._job_log.close()
             archive.keep()
-            if (found := read_result(folder)) is None:
+            if (found := submit.read_result(folder)) is None:
                 raise AirflowException(f"the job succeeded but wrote no result to {result}")
             return found  # which Airflow stores as XCom
 
@@ -157,13 +151,15 @@ class SparkJob(SparkSubmitOperator):
     ) -> None:
         """Set what depends on this machine; none of it is read when DAGs are parsed."""
         self._folder = folder
-        self.application = str(job_file(self.job))
-        self.application_args = [self.request, "--result", str(folder / RESULT)]
+        self.application = str(submit.job_file(self.job))
+        self.application_args = [self.request, "--result", str(folder / submit.RESULT)]
         self.conf = conf | (self.conf or {})
-        self._environment = job_environment(installation, master) | temporary_files_in(folder)
+        self._environment = submit.job_environment(
+            installation, master
+        ) | submit.temporary_files_in(folder)
         if installation.settings.spark_conf is not None:
             self.properties_file = str(installation.settings.spark_conf)
-        if not is_local(master):
+        if not submit.is_local(master):
             self.py_files = str(packages_zip(folder))
         self._hook = None  # of an earlier attempt
 

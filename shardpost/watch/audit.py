@@ -12,6 +12,7 @@ from shardpost import tables
 from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.delta import snapshots
 from shardpost.delta.query import table_errors
+from shardpost.delta.snapshot import SCATTERED_FOR
 from shardpost.embedded.daemons import port_is_free
 from shardpost.errors import ShardpostError
 from shardpost.holders import inputs
@@ -84,7 +85,8 @@ def _built_with(installation: Installation, now: datetime) -> tuple[Built | None
         return None, []
     read = {topic: len(ends) for topic, ends in newest.end_offsets.items()}
     holders = installation.kafka.topic(SHARE_HOLDERS.name)
-    scattered = {topic: str(found) for topic, found in newest.scattered_now(now).items()}
+    found = newest.scattered.items()
+    scattered = {topic: str(one) for topic, one in found if now - one.at < SCATTERED_FOR}
     return Built(newest.number, read, holders, newest.shards, scattered), []
 
 

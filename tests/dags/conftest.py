@@ -130,7 +130,7 @@ def submitted_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stand
 
     It returns the file that notes its calls. No job of ours is done without Spark.
     """
-    from shardpost.orchestration import spark_job
+    from shardpost.spark import submit
 
     def answer(answers: dict[str, list[object]]) -> Path:
         calls, plan = tmp_path / "calls", tmp_path / "plan.json"
@@ -138,7 +138,7 @@ def submitted_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stand
         monkeypatch.setenv("STAND_IN", str(plan))
         return calls
 
-    monkeypatch.setattr(spark_job, "job_file", lambda job: STAND_IN)
+    monkeypatch.setattr(submit, "job_file", lambda job: STAND_IN)
     own = JobSpec.result_without_spark
 
     def without_spark(job: JobSpec, installation: Installation, request: str) -> JobResult | None:

@@ -421,7 +421,7 @@ def test_what_is_wrong_is_told(runs: dict[int, str], now: PartitionMark, wrong: 
 
 
 def test_a_part_of_a_snapshot_that_is_gone_is_wrong_and_of_one_that_is_there_is_not() -> None:
-    partly = AT.then_partly(SnapshotRun(3, "three"), 25)
+    partly = replace(AT, end=25, partly=SnapshotRun(3, "three"))
     assert partly.what_is_wrong(RUNS, PartitionMark(10, 25)) is None
     said = "a part of snapshot 3 was published, but is not in these tables"
     assert partly.what_is_wrong(RUNS | {3: "other"}, PartitionMark(10, 25)) == said

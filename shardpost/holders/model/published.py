@@ -6,7 +6,7 @@ other runs make. So what is noted in Kafka has the run beside the number.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from shardpost.delta.table import text_literal
@@ -107,10 +107,6 @@ class Published:
         0, for all holders, where a list was too large and larger ones are possible now.
         """
         return 0 if self.largest is not None and self.largest < largest else self.at.number
-
-    def then_partly(self, at: SnapshotRun, end: int) -> "Published":
-        """Return what it is at after a transaction that is not the last one."""
-        return replace(self, end=end, partly=at)
 
     def then(self, at: SnapshotRun, end: int, largest: int | None) -> "Published":
         """Return what it is at after a publication; `largest` is None if no list was too large."""
