@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
 from shardpost.embedded.daemons import wait_until
-from shardpost.kafka import coordinates, offsets, reading
+from shardpost.kafka import offsets, reading, records
 from shardpost.settings import Settings
 from tests.support.installed import installed
 
@@ -80,7 +80,7 @@ def latest(settings: Settings, topic: str) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for partition in range(PARTITIONS):
         for message in reading.read_to_end(
-            installed(settings).kafka, coordinates.TopicPartition(topic, partition)
+            installed(settings).kafka, records.TopicPartition(topic, partition)
         ):
             client, value = (message.key() or b"").decode(), message.value()
             if value is None:

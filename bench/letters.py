@@ -17,8 +17,8 @@ from bench.ours import AT, SHARDPOST
 from bench.table import Case, markdown
 from shardpost.checkout import CHECKOUT
 from shardpost.dead_letters.model.letter_format import ATTEMPT, ID, header_text
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import headers_of, read_to_end
+from shardpost.kafka.records import TopicPartition
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.declared import DECLARED, LETTER_TOPICS

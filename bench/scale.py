@@ -18,8 +18,8 @@ from bench.ours import Ours, parts
 from bench.spark_tasks import by_part, with_event_log
 from bench.stream import Record
 from shardpost.holders.model.view_tables import FoldingRule
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.records import TopicPartition
 from shardpost.settings import Settings
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL, EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek

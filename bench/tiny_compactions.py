@@ -41,7 +41,7 @@ from shardpost.holders.model.view_tables import (
 )
 from shardpost.holders.model.who_holds import position_sort_key
 from shardpost.kafka import offsets
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.settings import Settings
 from tests.support.installed import installed
 

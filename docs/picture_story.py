@@ -23,7 +23,7 @@ from shardpost import letters
 from shardpost.embedded import daemons, stack
 from shardpost.embedded.airflow import disable_schedules
 from shardpost.installation import Installation
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.settings import Settings, load
 from shardpost.watch.watch import watch_once
 from shardpost.weekly_email.ledger_topic import Ledger

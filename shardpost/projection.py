@@ -25,11 +25,10 @@ from typing import NamedTuple
 
 from shardpost.checkout import code_digest
 from shardpost.errors import ShardpostError
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import watermarks_of
 from shardpost.kafka.reading import read_to_end, record_of
-from shardpost.kafka.records import Record, batches, size_of
+from shardpost.kafka.records import Record, TopicPartition, batches, size_of
 from shardpost.kafka.topic_metadata import topic_ids
 from shardpost.locks.process_identity import boot_of_machine
 from shardpost.locks.shared_files import Files

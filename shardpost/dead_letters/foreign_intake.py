@@ -35,10 +35,9 @@ from shardpost.dead_letters.sweep_job import (
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka import offsets, reading
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.kafka.reading import record_of
-from shardpost.kafka.records import Outgoing, batches, size_of
+from shardpost.kafka.records import Outgoing, TopicPartition, batches, size_of
 from shardpost.kafka.topic_metadata import partition_leaders, topic_ids
 from shardpost.kafka.transactions import Consumed, TooLargeError, Transactions
 from shardpost.values.retry_settings import split_names

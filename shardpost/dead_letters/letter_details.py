@@ -14,11 +14,10 @@ from shardpost.decisions import Decision, decode
 from shardpost.errors import NotFoundError, shown
 from shardpost.installation import Installation
 from shardpost.instants import instant_of
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import starts_since
 from shardpost.kafka.reading import read_one, read_to_end, record_of
-from shardpost.kafka.records import Record, utf8_text
+from shardpost.kafka.records import Record, TopicPartition, utf8_text
 from shardpost.kafka.topic_metadata import partition_with
 
 # The largest time difference between records of one transaction.

@@ -30,7 +30,7 @@ from shardpost.delta.storage import Tables, exists
 from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError, harmless
 from shardpost.installation import Installation, opened
-from shardpost.kafka.coordinates import total_size
+from shardpost.kafka.records import total_size
 from shardpost.locks.locks import exclusive_here
 from shardpost.locks.shared_files import Files
 

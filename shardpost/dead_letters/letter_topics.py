@@ -25,8 +25,8 @@ from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.delta.storage import exists, open_table
 from shardpost.installation import Installation
 from shardpost.kafka import offsets
-from shardpost.kafka.coordinates import OffsetRange, TopicPartition
 from shardpost.kafka.kafka import Kafka
+from shardpost.kafka.records import OffsetRange, TopicPartition
 from shardpost.kafka.topic_metadata import partition_counts, topic_ids
 from shardpost.kafka.transactions import Transactions
 from shardpost.topics import guards

@@ -33,8 +33,8 @@ from shardpost.delta.table import text_literal
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import OffsetRange, total_size
 from shardpost.kafka.reading import read_to_end, record_of
+from shardpost.kafka.records import OffsetRange, total_size
 from shardpost.values.retry_settings import RetryRules
 from shardpost.wording import counted
 

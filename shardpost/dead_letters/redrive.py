@@ -32,12 +32,10 @@ from shardpost.dead_letters.model.transition_records import ParkedGroup, Routes
 from shardpost.decisions import Decision, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import watermark_of
-from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_selected, read_to_end, record_of
-from shardpost.kafka.records import Outgoing, Record, batches, size_of
+from shardpost.kafka.records import Outgoing, Record, TopicPartition, batches, partition_of, size_of
 from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.projection import disk_errors_explained, open_temporary
 

@@ -25,9 +25,9 @@ from shardpost.dead_letters.redrive import (
 )
 from shardpost.errors import UsageError, shown
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks, watermarks_of
 from shardpost.kafka.reading import read_one
+from shardpost.kafka.records import TopicPartition
 from shardpost.kafka.topic_metadata import topic_ids
 from shardpost.locks.locks import exclusive
 from shardpost.topics.guards import require_stores

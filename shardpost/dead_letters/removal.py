@@ -42,8 +42,8 @@ from shardpost.delta.table import time_literal
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.installation import Installation
 from shardpost.instants import old_before
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end, record_of
+from shardpost.kafka.records import TopicPartition
 from shardpost.locks.locks import after_running
 from shardpost.logs import step
 from shardpost.topics.guards import inspect_stores

@@ -20,9 +20,8 @@ from shardpost.dead_letters.model.retry_policy import Outcome, SelectedLetter, d
 from shardpost.dead_letters.model.transition_records import resolved_attempt, resolved_offset
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import stable_ends
-from shardpost.kafka.records import Record
+from shardpost.kafka.records import Record, TopicPartition
 from shardpost.projection import Form, Projections
 from shardpost.values.retry_settings import RetryRules
 

@@ -51,10 +51,9 @@ from shardpost.dead_letters.sweep_job import (
 )
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, said
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import partitions_with_records
 from shardpost.kafka.reading import read_selected
-from shardpost.kafka.records import Outgoing, Record, batches, size_of
+from shardpost.kafka.records import Outgoing, Record, TopicPartition, batches, size_of
 from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.logs import step
 from shardpost.projection import disk_errors_explained, open_temporary

@@ -11,7 +11,7 @@ from shardpost.dead_letters.model.retry_policy import Outcome
 from shardpost.dead_letters.model.transition_records import ParkedGroup
 from shardpost.errors import DONE, one_line
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicPartition, total_size
+from shardpost.kafka.records import TopicPartition, total_size
 from shardpost.spark.job import JobResult, JobSpec, request_of
 
 log = logging.getLogger(__name__)

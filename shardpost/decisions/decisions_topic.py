@@ -5,11 +5,10 @@ from contextlib import closing
 from datetime import datetime, timedelta
 
 from shardpost.decisions import Decision, Kind, decode
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
 from shardpost.kafka.offsets import endings, starts_since
 from shardpost.kafka.reading import headers_of, read_to_end
-from shardpost.kafka.records import Outgoing
+from shardpost.kafka.records import Outgoing, TopicPartition
 from shardpost.kafka.topic_metadata import partitions_of
 from shardpost.kafka.transactions import MayWrite, Transactions
 

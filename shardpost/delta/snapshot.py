@@ -16,7 +16,7 @@ from shardpost.delta.table import (
     layered,
 )
 from shardpost.errors import ShardpostError, shown
-from shardpost.kafka.coordinates import Offsets
+from shardpost.kafka.records import Offsets
 from shardpost.values.holding_rule import Rule
 from shardpost.wording import counted
 

@@ -18,8 +18,7 @@ from shardpost.delta.storage import Tables
 from shardpost.errors import shown
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import SHARE_HOLDERS, SHARE_HOLDERS_CHANGES
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.records import Header, Outgoing, batch_bytes
+from shardpost.kafka.records import Header, Outgoing, TopicPartition, batch_bytes
 
 log = logging.getLogger(__name__)
 

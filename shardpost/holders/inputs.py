@@ -19,9 +19,9 @@ from shardpost.holders.model.topic_state import TopicState, Unread, ranges_to_re
 from shardpost.installation import Installation
 from shardpost.kafka import offsets
 from shardpost.kafka.clients import AwaitedRecords
-from shardpost.kafka.coordinates import TopicPartition, total_size
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import open_transaction_at
+from shardpost.kafka.records import TopicPartition, total_size
 from shardpost.kafka.schema_registry import SchemaRegistry
 from shardpost.kafka.topic_metadata import (
     changed_topics,

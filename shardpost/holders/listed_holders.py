@@ -19,7 +19,7 @@ from shardpost.holders.model import who_holds
 from shardpost.holders.model.view_tables import CLIENTS, EXCHANGES, POSITIONS, SHARE_HOLDERS
 from shardpost.holders.model.who_holds import position_sort_key
 from shardpost.holders.position_history import in_lists
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 
 # client -> ids of the positions that count, in the order of model/who_holds.py
 Holders = dict[str, list[str]]

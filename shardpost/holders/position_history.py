@@ -25,7 +25,7 @@ from shardpost.holders.model.record_order import newest_first, order_of
 from shardpost.holders.model.view_tables import EXCHANGE_EVENTS, POSITION_EVENTS, RETRY_NAMES
 from shardpost.holders.model.who_holds import position_sort_key
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import Coordinates
+from shardpost.kafka.records import Coordinates
 
 _COLUMNS = ("key", "seq", "snapshot", "kind", '"partition"', "offset", "timestamp", *RETRY_NAMES)
 RECORD = ", ".join(f"h.{name}" for name in _COLUMNS)

@@ -31,9 +31,8 @@ from shardpost.holders.share_holders_topic import (
 )
 from shardpost.installation import Installation
 from shardpost.kafka import offsets, topic_metadata
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import MOST_WRITERS
-from shardpost.kafka.records import in_batches
+from shardpost.kafka.records import TopicPartition, in_batches
 from shardpost.kafka.transactions import (
     Consumed,
     FencedError,

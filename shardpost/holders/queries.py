@@ -22,7 +22,7 @@ from shardpost.errors import ShardpostError, UsageError, shown
 from shardpost.holders.model.explain import why_unknown
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import CLIENT_EVENTS, POSITION_EVENTS, VIEW
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 
 
 def knows_client(tables: Tables, snapshot: Snapshot, client: str) -> bool:

@@ -17,8 +17,7 @@ from shardpost.holders.model.record_order import lowest_of, newest_first
 from shardpost.holders.model.view_tables import INPUTS
 from shardpost.holders.position_history import in_lists
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import Coordinates
-from shardpost.kafka.records import Record
+from shardpost.kafka.records import Coordinates, Record
 from shardpost.kafka.topic_metadata import topic_ids
 from shardpost.values.topic_names import TopicName
 

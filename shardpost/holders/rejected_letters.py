@@ -29,8 +29,7 @@ from shardpost.holders.model.published import Place, PlaceRange, SnapshotRun, pl
 from shardpost.holders.model.view_tables import REJECTED_RECORDS
 from shardpost.installation import Installation
 from shardpost.kafka import offsets, topic_metadata
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.records import Outgoing, Record, batch_bytes
+from shardpost.kafka.records import Outgoing, Record, TopicPartition, batch_bytes
 from shardpost.kafka.topic_metadata import largest_batch, producer_config, topic_config
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.logs import step

@@ -23,10 +23,9 @@ from shardpost.holders.model.published import Published
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.installation import Installation
 from shardpost.kafka import offsets, topic_metadata
-from shardpost.kafka.coordinates import PartitionMark, TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import read_to_end
-from shardpost.kafka.records import Outgoing, batch_bytes
+from shardpost.kafka.records import Outgoing, PartitionMark, TopicPartition, batch_bytes
 
 if TYPE_CHECKING:
     from shardpost.kafka.clients import GroupConsumer

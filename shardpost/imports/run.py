@@ -28,10 +28,9 @@ from shardpost.imports.model.plan import WRITTEN
 from shardpost.imports.spark.comparison import Base, Comparison, compare, find_base
 from shardpost.installation import Installation
 from shardpost.kafka import offsets, topic_metadata
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import headers_of, read_to_end
-from shardpost.kafka.records import Outgoing, in_batches
+from shardpost.kafka.records import Outgoing, TopicPartition, in_batches
 from shardpost.kafka.transactions import Transactions
 from shardpost.logs import step
 from shardpost.spark.job import JobResult

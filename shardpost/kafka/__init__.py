@@ -1,4 +1,4 @@
 """Kafka through confluent-kafka: clients, topics, offsets, reading, transactions, groups.
 
-Models may know coordinates.py, records.py and partitioning.py, which need no client.
+Models may know records.py, which needs no client.
 """

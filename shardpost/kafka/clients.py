@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import TopicPartition
 from shardpost.settings.forms import JAVA_ONLY, OAUTH_CALLBACK
 from shardpost.waiting import answers
 

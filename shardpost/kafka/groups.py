@@ -27,9 +27,8 @@ import confluent_kafka
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka, Patience
-from shardpost.kafka.partitioning import partition_of_group
+from shardpost.kafka.records import TopicPartition, partition_of_group
 from shardpost.waiting import attempts
 
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -15,8 +15,8 @@ from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaExc
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec  # type: ignore[attr-defined]
 
 from shardpost.kafka.clients import TRANSIENT_ERRORS, GroupConsumer
-from shardpost.kafka.coordinates import Coordinates, Offsets, TopicPartition, Watermarks
 from shardpost.kafka.kafka import LEADER_SECONDS, Kafka
+from shardpost.kafka.records import Coordinates, Offsets, TopicPartition, Watermarks
 from shardpost.waiting import attempts
 
 PARTITIONS_AT_ONCE = 2_000

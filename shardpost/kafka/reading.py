@@ -15,15 +15,18 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Kaf
 
 from shardpost.instants import instant_of
 from shardpost.kafka.clients import TRANSIENT_ERRORS
-from shardpost.kafka.coordinates import Coordinates, OffsetRange, OpenTransaction, TopicPartition
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError, Patience
 from shardpost.kafka.offsets import watermark_of
 from shardpost.kafka.records import (
     HEADERS_LEFT_OUT,
     HEADERS_UNREADABLE,
     NO_TIMESTAMP,
+    Coordinates,
     Headers,
+    OffsetRange,
+    OpenTransaction,
     Record,
+    TopicPartition,
 )
 
 T = TypeVar("T")

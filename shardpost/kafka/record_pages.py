@@ -18,10 +18,9 @@ from typing import NamedTuple
 
 from shardpost.errors import UsageError
 from shardpost.kafka import offsets
-from shardpost.kafka.coordinates import OffsetRange, TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import BulkReading, record_of
-from shardpost.kafka.records import Record
+from shardpost.kafka.records import OffsetRange, Record, TopicPartition
 from shardpost.kafka.topic_metadata import partition_counts
 
 # A page ends after so long, and after so many bytes; one record is given however large it is.

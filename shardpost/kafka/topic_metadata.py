@@ -15,10 +15,8 @@ from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType  # t
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import LISTEN_SECONDS
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import FIRST_ANSWER_SECONDS, LEADER_SECONDS, Kafka
-from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import MAX_BATCH_BYTES
+from shardpost.kafka.records import MAX_BATCH_BYTES, TopicPartition, partition_of
 from shardpost.values.topic_names import TopicName
 
 

@@ -13,9 +13,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import connect
-from shardpost.kafka.coordinates import Coordinates, TopicPartition
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError, Patience
-from shardpost.kafka.records import Outgoing
+from shardpost.kafka.records import Coordinates, Outgoing, TopicPartition
 from shardpost.waiting import answers
 
 _FENCED = frozenset(

@@ -22,11 +22,11 @@ from shardpost.holders.compaction import COMPACTION_GROUP as COMPACTION
 from shardpost.holders.rejected_letters import GROUP as REJECTED
 from shardpost.holders.share_holders_topic import PUBLISH_GROUP as PUBLISHED
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import OffsetRange, TopicPartition
 from shardpost.kafka.groups import OFFSETS_TOPIC, groups
 from shardpost.kafka.kafka import FIRST_ANSWER_SECONDS, Kafka
 from shardpost.kafka.offsets import beginnings, endings
 from shardpost.kafka.reading import BulkReading
+from shardpost.kafka.records import OffsetRange, TopicPartition
 from shardpost.kafka.topic_metadata import changed_topics, topic_configs, topic_ids
 from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
 from shardpost.lag.model.time_to_loss import (

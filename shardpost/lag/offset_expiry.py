@@ -15,12 +15,11 @@ from functools import lru_cache
 from confluent_kafka import KafkaException
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.coordinates import OffsetRange, TopicPartition
 from shardpost.kafka.groups import OFFSETS_TOPIC, Group
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import beginnings, endings
-from shardpost.kafka.partitioning import partition_of_group
 from shardpost.kafka.reading import BulkReading
+from shardpost.kafka.records import OffsetRange, TopicPartition, partition_of_group
 from shardpost.topics.observation import brokers_described
 
 OFFSET_KEYS = (1, 0)

@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import Any
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.java_settings import java_settings
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import endings, first_offsets_since
+from shardpost.kafka.records import TopicPartition
 from shardpost.lag.model.partition import Partition
 from shardpost.lag.model.time_to_loss import Position
 from shardpost.spark.jars import jars_of, spark_home

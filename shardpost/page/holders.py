@@ -14,7 +14,7 @@ from shardpost.holders import listed_holders, position_history, queries
 from shardpost.holders.model.explain import Change, PositionRecord, Transition
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import POSITION_EVENTS
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.page.access import EMAILS, POSITIONS, sees
 from shardpost.page.emails import CLOSED, NOT_MAILED, weeks_of_client
 from shardpost.page.record_outcomes import letter_link, record_link, states_of_letters

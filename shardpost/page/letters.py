@@ -22,8 +22,7 @@ from shardpost.dead_letters.redrive_runs import last_run
 from shardpost.errors import ShardpostError, UsageError, shown
 from shardpost.holders.readable_values import Readable, ReadableValues
 from shardpost.instants import instant_of
-from shardpost.kafka.coordinates import Coordinates
-from shardpost.kafka.records import utf8_text
+from shardpost.kafka.records import Coordinates, utf8_text
 from shardpost.page.access import LETTERS, sees
 from shardpost.page.command_form import TypedForm
 from shardpost.page.record_outcomes import key_link, outcomes_of, own_topics, record_link

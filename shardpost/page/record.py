@@ -14,10 +14,9 @@ from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders.readable_values import Readable, ReadableValues
 from shardpost.holders.record_fates import kept_record
 from shardpost.instants import instant_of
-from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.reading import read_one
 from shardpost.kafka.record_pages import bounds_of
-from shardpost.kafka.records import Record
+from shardpost.kafka.records import Coordinates, Record
 from shardpost.page.access import POSITIONS, sees
 from shardpost.page.record_outcomes import (
     OwnTopic,

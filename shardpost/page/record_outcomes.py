@@ -15,8 +15,7 @@ from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError, UsageError, harmless
 from shardpost.holders.record_fates import Fate, FateKind, fates_of
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import Coordinates
-from shardpost.kafka.records import Record
+from shardpost.kafka.records import Coordinates, Record
 from shardpost.page import access
 from shardpost.page.rendering import LONGEST_CELL, Link, coded
 from shardpost.page.request import LISTEN_SECONDS, PageRequest

@@ -13,10 +13,9 @@ from shardpost.dead_letters.model.letter_format import keys_of
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders.readable_values import ReadableValues
 from shardpost.kafka import record_pages
-from shardpost.kafka.coordinates import Coordinates
-from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import open_transaction_at
 from shardpost.kafka.record_pages import Bounds, Places, RecordPage
+from shardpost.kafka.records import Coordinates, partition_of
 from shardpost.page import access
 from shardpost.page.record import ShownRecord
 from shardpost.page.record_outcomes import OwnTopic, outcomes_of, own_topic, own_topics

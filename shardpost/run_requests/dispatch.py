@@ -18,10 +18,9 @@ from shardpost.decisions import SHARDPOST, Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.instants import instant_of
-from shardpost.kafka.coordinates import Coordinates, TopicPartition
 from shardpost.kafka.offsets import watermark_of
 from shardpost.kafka.reading import read_to_end, record_of
-from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.records import Coordinates, Outgoing, Record, TopicPartition
 from shardpost.kafka.transactions import LostAnswerError
 from shardpost.locks import refused_runs
 from shardpost.logs import step

@@ -10,11 +10,9 @@ from typing import Any
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError, UsageError, shown
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import committed_offset, watermark_of
-from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.records import Coordinates, Outgoing, Record, partition_of
 from shardpost.kafka.topic_metadata import partition_with
 from shardpost.kafka.transactions import produce
 from shardpost.run_requests import request_topics

@@ -12,11 +12,10 @@ from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.instants import instant_of
 from shardpost.kafka import offsets
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import endings
 from shardpost.kafka.reading import read_to_end, record_of
-from shardpost.kafka.records import Outgoing
+from shardpost.kafka.records import Outgoing, TopicPartition
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.run_requests.model.commands import CommandEntry, decode

@@ -3,7 +3,7 @@
 They are read by Spark's batch source for Kafka or, slower and for timestamps that this source fails
 on, through Python's client in tasks. Of few records that client has read all before Spark has made
 its plan. The partition of a key is computed by the Java client's own class;
-shardpost/kafka/partitioning.py is the same rule in Python, and a test compares the two.
+shardpost/kafka/records.py is the same rule in Python, and a test compares the two.
 """
 
 import json
@@ -27,11 +27,10 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 
 from shardpost.errors import ShardpostError
 from shardpost.instants import EARLIEST_MS, LATEST_MS
-from shardpost.kafka.coordinates import OffsetRange, total_size
 from shardpost.kafka.java_settings import java_settings
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import BulkReading, read_to_end, record_of
-from shardpost.kafka.records import HEADERS_LEFT_OUT, Record, header_bytes
+from shardpost.kafka.records import HEADERS_LEFT_OUT, OffsetRange, Record, header_bytes, total_size
 from shardpost.spark import run_size
 
 log = logging.getLogger(__name__)

@@ -12,11 +12,10 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 from shardpost.errors import ShardpostError, combined
 from shardpost.installation import Installation
 from shardpost.kafka import topic_administration
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.reading import read_to_end
-from shardpost.kafka.records import Outgoing
+from shardpost.kafka.records import Outgoing, TopicPartition
 from shardpost.kafka.topic_metadata import partition_leaders
 from shardpost.kafka.transactions import Transactions, anyone
 from shardpost.topics.declared import DECLARED, TopicSpec

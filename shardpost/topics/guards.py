@@ -31,8 +31,8 @@ from shardpost.delta.storage import open_table
 from shardpost.errors import ShardpostError, first_line, single_line
 from shardpost.installation import Installation
 from shardpost.kafka import offsets
-from shardpost.kafka.coordinates import TopicMark, TopicPartition
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
+from shardpost.kafka.records import TopicMark, TopicPartition
 from shardpost.kafka.topic_metadata import partition_counts, topic_configs, topic_ids
 from shardpost.locks.locks import exclusive
 from shardpost.locks.shared_files import SharedFile

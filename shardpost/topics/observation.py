@@ -11,11 +11,11 @@ from confluent_kafka.admin import ClusterMetadata, ConfigSource, ResourceType  #
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import TRANSIENT_ERRORS
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.greeting import level_at
 from shardpost.kafka.kafka import LEADER_RETRY_SECONDS, Kafka, KafkaUnreachableError
 from shardpost.kafka.offsets import endings
 from shardpost.kafka.reading import open_transaction_at
+from shardpost.kafka.records import TopicPartition
 from shardpost.kafka.topic_metadata import describe_configs
 from shardpost.topics.model.cluster import (
     INTERNAL,

@@ -17,9 +17,9 @@ from shardpost.embedded.daemons import port_is_free
 from shardpost.errors import ShardpostError
 from shardpost.holders import inputs
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import total_size
 from shardpost.kafka.greeting import broker_level
 from shardpost.kafka.kafka import Kafka
+from shardpost.kafka.records import total_size
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.topics import guards
 from shardpost.topics.declared import SHARE_HOLDERS

@@ -19,7 +19,7 @@ from shardpost.holders import plausibility
 from shardpost.holders.following import HANGS_AFTER, following, silent_follower
 from shardpost.holders.share_holders_topic import too_large_lists
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import TopicPartition
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.lag.measure import measure
 from shardpost.lag.model.time_to_loss import LagRow

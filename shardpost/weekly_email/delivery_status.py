@@ -20,7 +20,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
-from shardpost.kafka.partitioning import by_partition, partition_of
+from shardpost.kafka.records import by_partition, partition_of
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_projection import ask_shards, counts_of, listed, open_among
 from shardpost.weekly_email.ledger_topic import ShardLedger

@@ -22,11 +22,10 @@ from shardpost.delta.storage import Tables, row_files
 from shardpost.delta.stored_files import data_files
 from shardpost.errors import UsageError
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import watermark_of
-from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.records import TopicPartition, partition_of
 from shardpost.kafka.topic_metadata import partition_with
 from shardpost.logs import step
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks

@@ -23,7 +23,7 @@ from shardpost.delta.query import query, rows, select, stream
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table, text_literal
 from shardpost.errors import ShardpostError
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.logs import step
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES, FROZEN_WEEKS, audience_table

@@ -13,8 +13,7 @@ from typing import TypeVar
 
 from shardpost import __version__
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.records import Record
+from shardpost.kafka.records import Record, TopicPartition
 from shardpost.projection import Form, Projections, remove
 from shardpost.weekly_email.ledger_topic import SHARDS_READ_AT_ONCE, entry_of
 from shardpost.weekly_email.model.ledger import WEEK_BYTES, DeliveryState, erased_id, ledger_id

@@ -19,10 +19,9 @@ from typing import Any
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.instants import instant_of
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import read_to_end, record_of
-from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.records import Outgoing, Record, TopicPartition
 from shardpost.kafka.transactions import Transactions
 from shardpost.topics import guards
 from shardpost.weekly_email.model.ledger import (

@@ -20,7 +20,7 @@ from shardpost.delta import table_log
 from shardpost.errors import ShardpostError, shown
 from shardpost.installation import Installation
 from shardpost.kafka.kafka import Kafka
-from shardpost.kafka.partitioning import by_partition
+from shardpost.kafka.records import by_partition
 from shardpost.kafka.transactions import TransactionError
 from shardpost.topics import guards
 from shardpost.weekly_email import week_state

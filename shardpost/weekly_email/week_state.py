@@ -31,8 +31,8 @@ from shardpost.delta.query import select
 from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicMark
 from shardpost.kafka.kafka import Kafka
+from shardpost.kafka.records import TopicMark
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.locks.locks import all_exclusive, holders
 from shardpost.settings.values import LEAST_LEDGER_DAYS

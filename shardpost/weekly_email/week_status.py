@@ -14,7 +14,7 @@ from shardpost.delta.storage import Tables
 from shardpost.errors import shown
 from shardpost.installation import Installation
 from shardpost.instants import instant_of
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.kafka.topic_metadata import partition_counts, partition_with
 from shardpost.weekly_email import week_state
 from shardpost.weekly_email.delivery_status import (

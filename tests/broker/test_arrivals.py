@@ -11,7 +11,7 @@ from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.embedded import daemons
 from shardpost.holders import inputs
 from shardpost.holders.inputs import Arrivals, Inputs
-from shardpost.kafka.coordinates import Offsets, TopicPartition
+from shardpost.kafka.records import Offsets, TopicPartition
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.values.holding_rule import Rule

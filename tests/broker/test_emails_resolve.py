@@ -4,7 +4,7 @@ import getpass
 
 import pytest
 
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.ledger_topic import Ledger

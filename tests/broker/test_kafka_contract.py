@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from shardpost.embedded import daemons
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import TopicPartition
 from shardpost.settings import Settings
 from tests.support.installed import installed
 from tests.support.job_process import wait_for

@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.greeting import broker_level
 from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.records import TopicPartition
 from shardpost.lag.partition_sizes import partition_sizes
 from shardpost.run_requests.request_topics import RequestWatch
 from shardpost.settings import load

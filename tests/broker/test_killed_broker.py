@@ -16,7 +16,7 @@ from shardpost.dead_letters.sweep import PartitionReport
 from shardpost.embedded import broker
 from shardpost.kafka import offsets
 from shardpost.kafka import reading as kafka
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import TopicPartition
 from shardpost.settings import Settings
 from tests.support.broker_process import kill_broker, own_broker
 from tests.support.how_far import up_to

@@ -13,9 +13,9 @@ from confluent_kafka import Producer
 from shardpost.embedded import broker
 from shardpost.holders import rejected_letters, share_holders_topic
 from shardpost.kafka import groups
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.kafka.offsets import beginnings
+from shardpost.kafka.records import TopicPartition
 from shardpost.lag.measure import measure
 from shardpost.lag.model.time_to_loss import Lag, LagRow, Selection
 from shardpost.lag.partition_sizes import partition_sizes

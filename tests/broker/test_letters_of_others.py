@@ -20,9 +20,8 @@ from shardpost.dead_letters.model.letter_format import Letter, Malformed, header
 from shardpost.dead_letters.model.letters import letter_id
 from shardpost.dead_letters.model.transition_records import parked_record
 from shardpost.kafka import offsets, reading, topic_metadata
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_selected
-from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.records import Outgoing, Record, TopicPartition
 from shardpost.kafka.transactions import TooLargeError, Transactions, anyone, produce
 from shardpost.letters import is_exhausted, make_letter, read_letter
 from shardpost.settings import Settings

@@ -17,7 +17,7 @@ import pytest
 from jinja2.utils import htmlsafe_json_dumps
 
 from shardpost.decisions import Decision, Kind, decisions_topic
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger

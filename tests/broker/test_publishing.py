@@ -20,9 +20,8 @@ from shardpost.holders.holder_records import headers_of
 from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.holders.publishing import Publication, publish
 from shardpost.kafka import records, transactions
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
-from shardpost.kafka.records import Outgoing, batch_bytes
+from shardpost.kafka.records import Outgoing, TopicPartition, batch_bytes
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.at_step import dying

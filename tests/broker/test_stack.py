@@ -14,8 +14,8 @@ import pytest
 from shardpost.embedded import broker, daemons, stack
 from shardpost.embedded.daemons import wait_until
 from shardpost.errors import ShardpostError
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.records import TopicPartition
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings, load
 from shardpost.topics.declared import STARTER_COUNTRIES

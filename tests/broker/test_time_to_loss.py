@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.kafka.coordinates import OffsetRange, TopicPartition
 from shardpost.kafka.groups import groups
 from shardpost.kafka.offsets import beginnings, endings
 from shardpost.kafka.reading import BulkReading
+from shardpost.kafka.records import OffsetRange, TopicPartition
 from shardpost.lag.measure import measure
 from shardpost.lag.model.time_to_loss import LagRow, Selection
 from shardpost.settings import Settings

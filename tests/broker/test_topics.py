@@ -8,9 +8,8 @@ import pytest
 from confluent_kafka.cimpl import NewTopic
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.records import TopicPartition, partition_of
 from shardpost.kafka.topic_metadata import partition_counts, topic_configs
 from shardpost.settings import Settings
 from shardpost.topics.creation import AppliedTopic, apply_topics

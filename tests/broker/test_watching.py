@@ -5,9 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from shardpost.alerts.model.alert import AlertState
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Outgoing
+from shardpost.kafka.records import Outgoing, TopicPartition, partition_of
 from shardpost.locks.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.watch import watch

@@ -4,8 +4,8 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.cimpl import NewTopic
 
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.records import TopicPartition
 from shardpost.settings import Settings
 from tests.support.cluster import Cluster
 from tests.support.installed import installed

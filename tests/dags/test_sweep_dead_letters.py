@@ -7,7 +7,7 @@ from typing import Any
 from shardpost.dead_letters.model.retry_policy import Outcome
 from shardpost.dead_letters.model.transition_records import ParkedGroup
 from shardpost.dead_letters.sweep_job import GONE, Gap, Intake, as_json
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import TopicPartition
 from tests.dags.conftest import StandIn
 
 Parked = Counter[ParkedGroup]

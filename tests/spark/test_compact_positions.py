@@ -28,7 +28,7 @@ from shardpost.holders.model.view_tables import (
     FoldingRule,
 )
 from shardpost.holders.spark import fold, input_update
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.settings import Settings
 from shardpost.spark.run_size import THRESHOLDS
 from shardpost.values.topic_names import TopicName

@@ -40,7 +40,7 @@ from shardpost.holders.model.view_tables import (
 from shardpost.holders.model.who_holds import position_sort_key
 from shardpost.holders.spark import fold, history
 from shardpost.holders.spark.compaction_run import FewRows
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.maintenance.stored_tables import TABLES
 from shardpost.settings import Settings
 from shardpost.spark.delta_files import read

@@ -22,7 +22,7 @@ from shardpost.embedded.daemons import choose_port
 from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.settings import Settings
 from shardpost.spark import delta_files, driver
 from shardpost.topics.creation import apply_topics

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from shardpost.kafka import offsets
-from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.reading import BulkReading
+from shardpost.kafka.records import OffsetRange
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
 from shardpost.spark import kafka_source

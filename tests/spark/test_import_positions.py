@@ -16,7 +16,7 @@ from shardpost.imports import run as import_run
 from shardpost.imports.import_job import IMPORT_POSITIONS
 from shardpost.imports.spark.source_rows import LISTED
 from shardpost.kafka import records as kafka_records
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.kafka.transactions import FencedError
 from shardpost.locks import locks
 from shardpost.rebuilds.model.rebuild import Source

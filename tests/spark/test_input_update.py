@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from shardpost.holders.spark.input_update import behind_holes, maybe_cleaned, undecodable_only
 from shardpost.holders.spark.latest import highest_read, without
-from shardpost.kafka.coordinates import OffsetRange
+from shardpost.kafka.records import OffsetRange
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 RECORDS = "key STRING, partition INT, offset BIGINT"

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from shardpost.holders.holder_records import HolderRecords
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import TopicPartition
 from shardpost.settings import Settings
 from tests.support.histories import snapshot
 

@@ -23,7 +23,7 @@ from shardpost.holders.spark import fold, input_update
 from shardpost.holders.spark.compaction_run import InputTopic
 from shardpost.holders.spark.held_positions import contact_languages, contact_of
 from shardpost.holders.spark.history import decode
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.rebuilds import registry
 from shardpost.settings import Settings
 from shardpost.values.topic_names import TopicName

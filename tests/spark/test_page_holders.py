@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shardpost import tables
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.page.rendering import ROWS_OF_A_PAGE
 from shardpost.settings import Settings
 from tests.support.compacting import run

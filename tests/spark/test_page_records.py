@@ -10,8 +10,7 @@ from confluent_kafka import TopicPartition
 
 from shardpost.dead_letters.model.letters import letter_id
 from shardpost.kafka import record_pages
-from shardpost.kafka.coordinates import Coordinates
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import Coordinates, partition_of
 from shardpost.page import access
 from shardpost.settings import Settings
 from tests.support.compacting import run

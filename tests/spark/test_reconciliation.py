@@ -16,9 +16,8 @@ from shardpost.holders.model.lost_records import TombstonesLostError, UncertainK
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS
 from shardpost.holders.plausibility import CollapseError
 from shardpost.holders.spark import latest
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.records import TopicPartition, partition_of
 from shardpost.settings import Settings
 from tests.support.at_step import at_step
 from tests.support.compacting import agree, held, run

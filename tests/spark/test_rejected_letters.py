@@ -16,9 +16,8 @@ from shardpost.holders import rejected_letters
 from shardpost.holders.listed_holders import HoldersQuery, query_holders
 from shardpost.holders.position_history import explanation
 from shardpost.kafka import reading, topic_metadata
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import record_of
+from shardpost.kafka.records import TopicPartition, partition_of
 from shardpost.settings import Settings
 from tests.support.compacting import held, run
 from tests.support.corrections import BAD, MENDED, bad, done, place_of

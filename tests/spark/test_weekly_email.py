@@ -15,7 +15,7 @@ from shardpost.delta import snapshots
 from shardpost.delta.storage import path_of
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.who_holds import position_sort_key
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.locks.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics

@@ -16,8 +16,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.cimpl import NewTopic
 
 from shardpost.embedded import broker, daemons
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks
+from shardpost.kafka.records import TopicPartition
 from shardpost.locks.process_identity import stat_of
 from shardpost.settings import Settings, load
 from shardpost.topics.creation import apply_topics

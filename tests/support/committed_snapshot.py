@@ -19,9 +19,7 @@ from shardpost.holders.model.view_tables import (
     SHARE_HOLDERS,
     SHARE_HOLDERS_CHANGES,
 )
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Record
+from shardpost.kafka.records import Record, TopicPartition, partition_of
 from shardpost.spark.job import JobResult
 from shardpost.topics import guards
 from shardpost.values.holding_rule import Rule

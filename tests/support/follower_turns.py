@@ -12,7 +12,7 @@ from shardpost.holders.model.compaction_request import CompactionRequest, Follow
 from shardpost.holders.spark import follower
 from shardpost.holders.spark.follower import Follower, Turn
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import TopicPartition
 from shardpost.settings import Settings
 from shardpost.spark.job import JobResult
 from tests.support.installed import installed

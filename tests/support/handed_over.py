@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from shardpost.delta import snapshots
 from shardpost.holders.spark.held_positions import contact_of, holding_of
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.settings import Settings
 from shardpost.weekly_email import own_templates
 from shardpost.weekly_email.email_job import ResendPolicy

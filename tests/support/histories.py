@@ -27,7 +27,7 @@ from shardpost.holders.model.view_tables import (
     SHARE_HOLDERS_CHANGES,
 )
 from shardpost.holders.model.who_holds import condition_of, holders, position_sort_key
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.settings import Settings
 from shardpost.values.holding_rule import Rule
 from tests.support.installed import installed

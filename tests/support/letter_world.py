@@ -27,10 +27,9 @@ from shardpost.dead_letters.stored_letters import known_to_wait
 from shardpost.dead_letters.sweep import PartitionReport, Sweep, sweep_partition
 from shardpost.dead_letters.sweep_job import Intake, as_json
 from shardpost.kafka import reading, topic_metadata
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.reading import record_of
-from shardpost.kafka.records import NO_TIMESTAMP, Outgoing, Record
+from shardpost.kafka.records import NO_TIMESTAMP, Outgoing, Record, TopicPartition
 from shardpost.settings import Settings
 from shardpost.topics import topics_file
 from shardpost.topics.creation import apply_topics

@@ -9,7 +9,7 @@ from confluent_kafka.cimpl import NewPartitions
 from hypothesis import strategies
 
 from shardpost.kafka import offsets
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.settings import Settings
 from tests.support.compacting import agree, run, starter
 from tests.support.installed import installed

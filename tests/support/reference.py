@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from shardpost.delta.snapshot import LONGEST_EXCHANGE
 from shardpost.holders.model.who_holds import condition_of, position_sort_key
 from shardpost.kafka import reading, topic_metadata
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import TopicPartition
 from shardpost.settings import Settings
 from shardpost.values.holding_rule import Rule
 from shardpost.values.topic_names import TopicName

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from shardpost.holders.model.record_order import Numbering, by_time
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 
 Partitioner = Callable[[str, int], int]
 

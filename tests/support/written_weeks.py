@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from shardpost.delta import file_statistics, snapshots, storage, table_log
 from shardpost.holders.model import view_tables
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.values.holding_rule import Rule

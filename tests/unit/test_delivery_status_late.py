@@ -12,7 +12,7 @@ from hypothesis import Phase, given, strategies
 from hypothesis import settings as of_hypothesis
 
 from shardpost.delta import snapshots
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.settings import Settings
 from shardpost.values.holding_rule import Rule
 from shardpost.watch.sources import collect_emails

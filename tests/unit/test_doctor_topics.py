@@ -15,7 +15,7 @@ from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Scattered, Snapshot
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import TopicPartition
 from shardpost.settings import Settings
 from shardpost.topics.guards import require_stores
 from shardpost.topics.model.finding import Severity

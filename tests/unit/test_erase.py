@@ -13,8 +13,7 @@ import pytest
 from shardpost import projection
 from shardpost.decisions import Kind
 from shardpost.delta import rewritten_files
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import TopicPartition, partition_of
 from shardpost.kafka.transactions import FencedError
 from shardpost.maintenance import erasure
 from shardpost.settings import Settings

@@ -8,7 +8,7 @@ import pytest
 
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.maintenance import erasure
 from shardpost.settings import Settings
 from shardpost.values.holding_rule import Rule

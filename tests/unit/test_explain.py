@@ -28,7 +28,7 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import Order, order_of
 from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.holders.position_history import explanation
-from shardpost.kafka.coordinates import Coordinates
+from shardpost.kafka.records import Coordinates
 from shardpost.settings import Settings
 from shardpost.values.holding_rule import Rule
 from tests.support.appended_histories import AppendedHistories

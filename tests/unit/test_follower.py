@@ -24,8 +24,8 @@ from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.lost_records import TombstonesLostError
 from shardpost.holders.spark import follower
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import KafkaUnreachableError
+from shardpost.kafka.records import TopicPartition
 from shardpost.locks.locks import LockedError
 from shardpost.spark.job import JobResult
 from tests.support.committed_snapshot import SHARDS, compact

@@ -16,7 +16,7 @@ from shardpost.dead_letters.sweep_job import (
     next_offset,
 )
 from shardpost.kafka import offsets
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import TopicPartition
 from shardpost.kafka.topic_metadata import topic_ids
 from tests.support.installed import installed
 from tests.support.letter_world import START

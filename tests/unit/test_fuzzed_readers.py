@@ -33,10 +33,16 @@ from shardpost.holders.rejected_letters import committed_sent
 from shardpost.imports.list_files import ListReader
 from shardpost.imports.model.list_format import TARGETS
 from shardpost.imports.model.source import FileSource, Format
-from shardpost.kafka.coordinates import PartitionMark, TopicPartition
 from shardpost.kafka.greeting import metadata_level
 from shardpost.kafka.offsets import CommittedOffset
-from shardpost.kafka.records import Header, Outgoing, Record, batch_bytes
+from shardpost.kafka.records import (
+    Header,
+    Outgoing,
+    PartitionMark,
+    Record,
+    TopicPartition,
+    batch_bytes,
+)
 from shardpost.lag.offset_expiry import OffsetCommits, UnknownFormatError
 from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.run_requests.model import commands

@@ -40,8 +40,7 @@ from shardpost.imports.spark.comparison import find_base
 from shardpost.imports.spark.source_rows import last_watermark
 from shardpost.kafka import offsets, records
 from shardpost.kafka.kafka import Kafka
-from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Outgoing
+from shardpost.kafka.records import Outgoing, partition_of
 from shardpost.kafka.topic_metadata import topic_config
 from shardpost.kafka.transactions import FencedError, produce
 from shardpost.spark.job import document_of, request_of

@@ -19,7 +19,7 @@ from shardpost.holders.compaction import RECREATED
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.topic_state import TopicState, Unread, UnreadableRecordsError
 from shardpost.kafka import offsets, topic_metadata
-from shardpost.kafka.coordinates import OffsetRange
+from shardpost.kafka.records import OffsetRange
 from shardpost.kafka.topic_metadata import RecreatedTopicError, require_same_topics
 from shardpost.rebuilds.spark.histories import held_now, not_held
 from shardpost.settings import Settings

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from shardpost.kafka import offsets
 from shardpost.kafka.clients import KeptClients
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import TopicPartition
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.memory_kafka.consumer import MemoryConsumer

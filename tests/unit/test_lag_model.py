@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from shardpost.commands.topics import lag_text
 from shardpost.holders.rejected_letters import GROUP, group_of
 from shardpost.holders.share_holders_topic import PUBLISH_GROUP
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.groups import find_groups
+from shardpost.kafka.records import TopicPartition
 from shardpost.lag.measure import NOTES
 from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
 from shardpost.lag.model.time_to_loss import LagRow, Position, assess, by_time_to_loss, unknown

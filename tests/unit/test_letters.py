@@ -20,9 +20,15 @@ from shardpost.dead_letters.model.retry_policy import (
 )
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.instants import LATEST_MS, instant_of
-from shardpost.kafka.coordinates import Coordinates
-from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import NO_TIMESTAMP, Header, Headers, Outgoing, Record
+from shardpost.kafka.records import (
+    NO_TIMESTAMP,
+    Coordinates,
+    Header,
+    Headers,
+    Outgoing,
+    Record,
+    partition_of,
+)
 from shardpost.values.retry_settings import RetryRules, RetrySettings, parse_origins
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

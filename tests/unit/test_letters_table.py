@@ -20,8 +20,7 @@ from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import ListFilters, Step
 from shardpost.delta import query
 from shardpost.delta.storage import path_of
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.records import Outgoing, Record, TopicPartition
 from shardpost.settings import Settings
 from shardpost.topics import guards
 from shardpost.topics.creation import apply_topics

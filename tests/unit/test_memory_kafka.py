@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import TopicPartition
 from tests.support.kafka_contract import KafkaContract
 from tests.support.kafka_contract.cluster import Cluster
 from tests.support.memory_kafka import memory_kafka

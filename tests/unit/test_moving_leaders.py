@@ -11,10 +11,10 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message,
 from shardpost.errors import ShardpostError
 from shardpost.kafka import clients, offsets, topic_metadata
 from shardpost.kafka import kafka as kafka_module
-from shardpost.kafka.coordinates import TopicPartition as Partition
 from shardpost.kafka.kafka import GONE_SECONDS, Kafka, KafkaUnreachableError, Patience
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
+from shardpost.kafka.records import TopicPartition as Partition
 from shardpost.kafka.topic_metadata import topic_configs
 from shardpost.kafka.transactions import Transactions, anyone, produce
 from shardpost.settings import Settings

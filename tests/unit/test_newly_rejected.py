@@ -25,7 +25,7 @@ from shardpost.holders.model.view_tables import (
     VIEW,
 )
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import TopicPartition
 from shardpost.rebuilds import registry, run, swap
 from shardpost.rebuilds.model.rebuild import State
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest

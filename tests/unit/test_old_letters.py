@@ -21,8 +21,7 @@ from shardpost.dead_letters.model.letter_history import Step, step_of
 from shardpost.dead_letters.removal import may_be_forgotten, remove_old
 from shardpost.delta import query, rewritten_files
 from shardpost.errors import ShardpostError
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.records import Outgoing, Record, TopicPartition
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.guards import require_stores

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import TopicPartition, partition_of
 from shardpost.kafka.transactions import TransactionError
 from shardpost.settings import Settings
 from shardpost.topics.guards import StoreTopic

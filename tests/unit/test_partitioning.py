@@ -7,10 +7,9 @@ import pytest
 
 from shardpost.errors import UsageError
 from shardpost.kafka.clients import librdkafka_settings
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.greeting import metadata_level, request
 from shardpost.kafka.java_settings import java_settings
-from shardpost.kafka.partitioning import murmur2, partition_of_group
+from shardpost.kafka.records import TopicPartition, murmur2, partition_of_group
 from shardpost.lag.offset_expiry import OffsetCommits, UnknownFormatError
 from shardpost.lag.partition_sizes import sizes_in
 from shardpost.topics.model.cluster import release

@@ -15,8 +15,7 @@ import pytest
 
 from shardpost import projection
 from shardpost.errors import ShardpostError
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.records import Record
+from shardpost.kafka.records import Record, TopicPartition
 from shardpost.projection import Form, Projections, remove
 from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka, memory_kafka

@@ -14,8 +14,8 @@ from shardpost.holders import compaction, plausibility
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, RECONCILE_POSITIONS
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.kafka import offsets
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
+from shardpost.kafka.records import TopicPartition
 from shardpost.locks.locks import LockedError, exclusive
 from shardpost.settings import Settings
 from shardpost.spark.job import BY_DEFAULT, document_of

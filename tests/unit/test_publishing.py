@@ -17,12 +17,16 @@ from shardpost.holders.model.published import Published, SnapshotRun
 from shardpost.holders.publishing import Publication, publish
 from shardpost.holders.share_holders_topic import PublishedPartition
 from shardpost.kafka import records as kafka_records
-from shardpost.kafka import transactions
+from shardpost.kafka import topic_metadata, transactions
 from shardpost.kafka.clients import KeptClients
-from shardpost.kafka.coordinates import PartitionMark, TopicPartition
-from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Header, Outgoing, batch_bytes
-from shardpost.kafka.topic_metadata import topic_config
+from shardpost.kafka.records import (
+    Header,
+    Outgoing,
+    PartitionMark,
+    TopicPartition,
+    batch_bytes,
+    partition_of,
+)
 from shardpost.kafka.transactions import Transactions
 from tests.support.at_step import dying
 from tests.support.committed_snapshot import SHARDS, held, limit, published, records
@@ -192,12 +196,14 @@ def test_a_run_that_wakes_up_between_two_transactions_overwrites_nothing(
 def test_a_partition_that_cannot_be_published_is_named_and_stops_no_other(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stale = topic_config(installed(kafka.settings).kafka, kafka.settings.topic("share-holders"))
+    stale = topic_metadata.topic_config(
+        installed(kafka.settings).kafka, kafka.settings.topic("share-holders")
+    )
     limit(kafka, 2_000)
     view = held(kafka, 1, {"many": IDS, **many()})
     bad, good = partition_of("many", 2), 1 - partition_of("many", 2)
     with monkeypatch.context() as patch:  # as if the limit was lowered just after it was read
-        patch.setattr(publishing, "topic_config", lambda *_: stale)
+        patch.setattr(topic_metadata, "topic_config", lambda *_: stale)
         with pytest.raises(ShardpostError, match=rf"\[{bad}\]: could not publish snapshot 1"):
             publish(installed(kafka.settings), view)
     assert set(published(kafka)) == {c for c in many() if partition_of(c, 2) == good}

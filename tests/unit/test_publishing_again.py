@@ -12,8 +12,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.holders import publishing
 from shardpost.holders.publishing import Publication, publish
 from shardpost.kafka import records as kafka_records
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import TopicPartition, partition_of
 from tests.support.at_step import dying
 from tests.support.committed_snapshot import SHARDS, configure, held, limit, published, records
 from tests.support.how_far import some

@@ -16,7 +16,7 @@ from shardpost.checkout import CHECKOUT
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.settings import Settings
 from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.histories import (

@@ -10,8 +10,7 @@ from shardpost import projection
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.stored_letters import read_on
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, SweepRequest
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import TopicPartition, partition_of
 from shardpost.settings import Settings
 from shardpost.spark.job import JobResult, document_of
 from shardpost.topics.creation import apply_topics

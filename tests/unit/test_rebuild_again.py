@@ -17,8 +17,7 @@ from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLD
 from shardpost.holders.spark import compaction
 from shardpost.holders.spark.history import decoder_id
 from shardpost.installation import Installation
-from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Outgoing
+from shardpost.kafka.records import Outgoing, partition_of
 from shardpost.kafka.transactions import Transactions
 from shardpost.locks.shared_files import Files
 from shardpost.rebuilds import drop, registry, run, swap

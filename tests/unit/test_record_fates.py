@@ -7,7 +7,7 @@ import pytest
 from shardpost.holders.model.record_order import lowest_of
 from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.holders.record_fates import Fate, FateKind, fates_of
-from shardpost.kafka.coordinates import Coordinates
+from shardpost.kafka.records import Coordinates
 from shardpost.settings import Settings
 from tests.support.histories import Record, overwrite, put, snapshot
 from tests.support.installed import installed

@@ -15,7 +15,7 @@ from shardpost.holders.model.record_order import (
     lowest_of,
     require_orderable,
 )
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from tests.support.simulated_topic import (
     Event,
     Grow,

@@ -17,8 +17,7 @@ from shardpost.holders import rejected_letters
 from shardpost.holders.model.published import HEADERS_BYTES, Place, place_ranges
 from shardpost.holders.model.view_tables import REJECTED_RECORDS
 from shardpost.kafka import records
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.records import Record
+from shardpost.kafka.records import Record, TopicPartition
 from shardpost.kafka.transactions import FencedError
 from shardpost.values.holding_rule import Rule
 from tests.support.at_step import dying

@@ -9,8 +9,7 @@ import pytest
 
 from shardpost.decisions import Kind
 from shardpost.errors import ShardpostError
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import TopicPartition, partition_of
 from shardpost.kafka.transactions import FencedError
 from shardpost.locks.locks import LockedError
 from shardpost.settings import Settings

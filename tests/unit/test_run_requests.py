@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from shardpost.decisions import Decision, Kind
 from shardpost.decisions import decode as decode_decision
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.records import Outgoing, Record, partition_of
 from shardpost.kafka.transactions import produce
 from shardpost.run_requests.airflow_api import AirflowRuns
 from shardpost.run_requests.model.commands import (

@@ -12,7 +12,7 @@ import pytest
 from shardpost.alerts import channels
 from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import TopicPartition
 from shardpost.locks import refused_runs
 from shardpost.locks.shared_files import SharedFile
 from shardpost.settings import Settings

@@ -24,8 +24,7 @@ from shardpost.dead_letters.stored_letters import (
 from shardpost.dead_letters.sweep import in_origin_order
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.records import Header, Record, batches, size_of
+from shardpost.kafka.records import Header, Record, TopicPartition, batches, size_of
 from shardpost.values.retry_settings import RetryRules
 from tests.support.installed import installed
 from tests.support.letter_world import empty_letters

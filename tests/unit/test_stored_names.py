@@ -28,9 +28,7 @@ from shardpost.dead_letters.model.redrive_request import RedriveRequest
 from shardpost.dead_letters.redrive import RedriveResult, carry_out_redrive
 from shardpost.dead_letters.redrive_plan import plan_redrive, prepared
 from shardpost.errors import harmless, one_line
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.records import Outgoing, Record, TopicPartition, partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.installed import installed

@@ -8,8 +8,8 @@ import pytest
 
 from shardpost.dead_letters.sweep import sweep_dead_letters
 from shardpost.errors import ShardpostError
-from shardpost.kafka.coordinates import TopicMark, TopicPartition
 from shardpost.kafka.kafka import Kafka
+from shardpost.kafka.records import TopicMark, TopicPartition
 from shardpost.run_requests.dispatch import dispatch
 from shardpost.run_requests.request_client import release
 from shardpost.topics import guards

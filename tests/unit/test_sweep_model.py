@@ -22,8 +22,7 @@ from shardpost.dead_letters.model.retry_policy import Outcome, delay, jitter_of
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.stored_letters import LettersNow, fold
 from shardpost.dead_letters.sweep import Sweep, in_origin_order
-from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.records import Outgoing, Record, partition_of
 from shardpost.settings import Settings
 from tests.support.how_far import up_to
 from tests.support.installed import installed

@@ -30,8 +30,7 @@ from shardpost.dead_letters.sweep_job import (
 )
 from shardpost.errors import COULD_NOT, NEEDS_ATTENTION, ShardpostError
 from shardpost.kafka import offsets
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.records import Outgoing
+from shardpost.kafka.records import Outgoing, TopicPartition
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.at_step import dying

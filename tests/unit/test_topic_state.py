@@ -23,8 +23,8 @@ from shardpost.holders.model.topic_state import (
     ranges_to_read,
     retries_to_read,
 )
-from shardpost.kafka.coordinates import Coordinates, OffsetRange, Offsets, OpenTransaction
 from shardpost.kafka.offsets import ends_of
+from shardpost.kafka.records import Coordinates, OffsetRange, Offsets, OpenTransaction
 from shardpost.values.holding_rule import Rule
 
 

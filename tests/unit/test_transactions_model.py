@@ -14,10 +14,9 @@ from confluent_kafka import Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import committed_offset
 from shardpost.kafka.reading import read_to_end
-from shardpost.kafka.records import Outgoing
+from shardpost.kafka.records import Outgoing, TopicPartition
 from shardpost.kafka.transactions import Consumed, FencedError, Transactions, anyone
 from tests.support.how_far import up_to
 from tests.support.installed import installed

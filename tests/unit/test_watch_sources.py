@@ -8,7 +8,7 @@ from shardpost.alerts import history
 from shardpost.alerts.model.alert import Condition
 from shardpost.delta import snapshots
 from shardpost.holders.publishing import publish
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import TopicPartition
 from shardpost.locks.locks import exclusive
 from shardpost.run_requests.airflow_api import AirflowRuns
 from shardpost.run_requests.dispatch import PartitionDispatch

@@ -15,8 +15,8 @@ from deltalake.exceptions import CommitFailedError
 from shardpost.decisions import Decision, Kind
 from shardpost.delta import table_log
 from shardpost.errors import ShardpostError
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
+from shardpost.kafka.records import TopicPartition
 from shardpost.locks.claims import LostLockError
 from shardpost.locks.locks import LockedError
 from shardpost.settings import Settings

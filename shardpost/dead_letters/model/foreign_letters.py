@@ -20,9 +20,14 @@ from shardpost.dead_letters.model.letter_format import (
     header_text,
     number_of,
 )
-from shardpost.kafka.coordinates import Coordinates
-from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import NO_TIMESTAMP, Outgoing, Record, utf8_text
+from shardpost.kafka.records import (
+    NO_TIMESTAMP,
+    Coordinates,
+    Outgoing,
+    Record,
+    partition_of,
+    utf8_text,
+)
 from shardpost.values.retry_settings import RetryRules
 from shardpost.values.topic_names import LEGAL
 

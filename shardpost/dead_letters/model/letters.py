@@ -40,17 +40,17 @@ from shardpost.dead_letters.model.letter_format import (
     parse_record,
 )
 from shardpost.instants import EARLIEST_MS, LATEST_MS
-from shardpost.kafka.coordinates import Coordinates
-from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import (
     HEADERS_LEFT_OUT,
     HEADERS_UNREADABLE,
+    Coordinates,
     Header,
     Headers,
     Outgoing,
     Record,
     batch_bytes,
     header_bytes,
+    partition_of,
 )
 
 # What others import from here.

@@ -30,8 +30,15 @@ from shardpost.dead_letters.model.letter_format import (
     stored_milliseconds,
 )
 from shardpost.dead_letters.model.retry_policy import Outcome, SelectedLetter, decide, fingerprint
-from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import BY_KEY, Header, Headers, Outgoing, Record, header_bytes
+from shardpost.kafka.records import (
+    BY_KEY,
+    Header,
+    Headers,
+    Outgoing,
+    Record,
+    header_bytes,
+    partition_of,
+)
 from shardpost.values.retry_settings import RetryRules
 
 # Headers of a tombstone: the state that the letter goes to, when, and the offset of the resolved

@@ -19,7 +19,7 @@ from shardpost.errors import shown
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import Order, is_reconciled, is_retry
 from shardpost.holders.model.who_holds import condition_of, position_sort_key
-from shardpost.kafka.coordinates import Coordinates
+from shardpost.kafka.records import Coordinates
 from shardpost.values.holding_rule import TYPES, Rule
 
 _TERMS = attrgetter("amount", "ticker", "exchange")

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from shardpost.delta.snapshot import NEVER, Cleaning, Snapshot
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError, shown
-from shardpost.kafka.coordinates import OffsetRange, Offsets, Watermarks
+from shardpost.kafka.records import OffsetRange, Offsets, Watermarks
 from shardpost.wording import duration_text
 
 RECONCILE = "`shardpost compact --reconcile`"

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from shardpost.delta.table import text_literal
 from shardpost.kafka import records
-from shardpost.kafka.coordinates import PartitionMark
+from shardpost.kafka.records import PartitionMark
 
 
 def _whole(number: object) -> int:

@@ -26,8 +26,7 @@ from dataclasses import dataclass
 from shardpost.delta.table import Table, text_literal
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.fields import RecordKind
-from shardpost.kafka.coordinates import Offsets
-from shardpost.kafka.partitioning import murmur2
+from shardpost.kafka.records import Offsets, murmur2
 
 # Compared as tuples; orders the decodable records of one key.
 Order = tuple[int, int, int, int]

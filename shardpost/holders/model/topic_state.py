@@ -17,7 +17,7 @@ from shardpost.holders.model.lost_records import (
     require_records,
     require_tombstones_kept,
 )
-from shardpost.kafka.coordinates import (
+from shardpost.kafka.records import (
     OffsetRange,
     Offsets,
     OpenTransaction,

@@ -18,8 +18,8 @@ from shardpost.holders.model.topic_state import Unread
 from shardpost.holders.model.view_tables import INPUTS, InputTables
 from shardpost.holders.spark.table_writer import HoldersRun
 from shardpost.installation import Installation
-from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.kafka import Kafka
+from shardpost.kafka.records import OffsetRange
 from shardpost.kafka.schema_registry import SchemaRegistry
 from shardpost.spark import delta_files
 from shardpost.values.topic_names import TopicName

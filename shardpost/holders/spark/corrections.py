@@ -18,7 +18,7 @@ from pyspark.storagelevel import StorageLevel
 from shardpost.dead_letters.model import letters
 from shardpost.holders.model.fields import MAX_QUOTED, RecordKind
 from shardpost.holders.model.view_tables import RETRY_NAMES
-from shardpost.kafka.coordinates import OffsetRange
+from shardpost.kafka.records import OffsetRange
 
 COORDINATES = ("partition", "offset")
 

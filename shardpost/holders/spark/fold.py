@@ -28,7 +28,7 @@ from shardpost.holders.plausibility import count_unknown, known_at, known_exchan
 from shardpost.holders.spark.compaction_run import FewRows, as_frame, known_rows, totals
 from shardpost.holders.spark.held_positions import order_of
 from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
-from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import partition_of
 from shardpost.logs import step
 from shardpost.spark import run_size
 from shardpost.spark.kafka_source import partition_column

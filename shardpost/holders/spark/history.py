@@ -33,7 +33,7 @@ from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.registered import registered
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.holders.spark.translation import mapped
-from shardpost.kafka.coordinates import OffsetRange
+from shardpost.kafka.records import OffsetRange
 from shardpost.spark.delta_files import Written
 from shardpost.spark.kafka_source import frame_of, positive_hash
 

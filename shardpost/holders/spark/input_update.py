@@ -37,8 +37,7 @@ from shardpost.holders.spark.latest import (
     newest_of_run,
 )
 from shardpost.kafka import offsets
-from shardpost.kafka.coordinates import Coordinates, OffsetRange, total_size
-from shardpost.kafka.partitioning import ONE_PARTITIONER
+from shardpost.kafka.records import ONE_PARTITIONER, Coordinates, OffsetRange, total_size
 from shardpost.logs import step
 from shardpost.spark import driver
 

@@ -34,7 +34,7 @@ from shardpost.holders.spark.compaction_run import (
 )
 from shardpost.holders.spark.history import Appended, decode
 from shardpost.kafka import offsets, topic_metadata
-from shardpost.kafka.coordinates import Coordinates
+from shardpost.kafka.records import Coordinates
 from shardpost.logs import step
 from shardpost.spark import run_size
 from shardpost.spark.delta_files import read_files

@@ -42,10 +42,10 @@ from shardpost.imports.model.source import HEADER, ImportRequest, is_id_of
 from shardpost.imports.spark import source_rows
 from shardpost.installation import Installation
 from shardpost.kafka import topic_metadata
-from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import stable_ends
 from shardpost.kafka.reading import open_transaction_at, read_to_end, record_of
+from shardpost.kafka.records import OffsetRange
 from shardpost.kafka.topic_metadata import changed_topics, topic_ids
 from shardpost.logs import step
 from shardpost.spark import driver

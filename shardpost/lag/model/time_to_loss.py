@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import TopicPartition
 from shardpost.lag.model.partition import Partition, Unread
 from shardpost.wording import duration_text
 

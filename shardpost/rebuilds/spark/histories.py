@@ -35,8 +35,8 @@ from shardpost.holders.spark.history import (
 )
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.kafka import offsets, topic_metadata
-from shardpost.kafka.coordinates import OffsetRange, Watermarks, total_size
 from shardpost.kafka.kafka import Kafka
+from shardpost.kafka.records import OffsetRange, Watermarks, total_size
 from shardpost.kafka.topic_metadata import changed_topics, require_same_topics, topic_ids
 from shardpost.spark import delta_files, run_size
 

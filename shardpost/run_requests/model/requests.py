@@ -15,8 +15,7 @@ from typing import Any
 from shardpost.decisions import Decision, Kind
 from shardpost.errors import UsageError, single_line
 from shardpost.instants import instant_of
-from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Record
+from shardpost.kafka.records import Record, partition_of
 from shardpost.run_requests.model.commands import (
     Command,
     CommandEntry,

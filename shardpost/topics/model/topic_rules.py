@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from shardpost.kafka.partitioning import ONE_PARTITIONER
+from shardpost.kafka.records import ONE_PARTITIONER
 from shardpost.topics.declared import DEAD_LETTERS, PARKING_LOT, PASSED_ON_MORE, RETRIES
 from shardpost.topics.model import finding
 from shardpost.topics.model.cluster import (

@@ -10,10 +10,9 @@ from confluent_kafka import OFFSET_INVALID, Message, Producer
 from confluent_kafka.cimpl import NewTopic
 
 from shardpost.kafka import clients
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.reading import read_to_end
-from shardpost.kafka.records import Outgoing
+from shardpost.kafka.records import Outgoing, TopicPartition
 from shardpost.kafka.transactions import Transactions, anyone
 from shardpost.settings import Settings
 from tests.support.installed import installed

@@ -9,7 +9,6 @@ from confluent_kafka import KafkaException
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import AwaitedRecords
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.kafka.offsets import (
     beginnings,
@@ -19,7 +18,7 @@ from shardpost.kafka.offsets import (
     watermarks,
 )
 from shardpost.kafka.reading import read_one, read_to_end
-from shardpost.kafka.records import Outgoing
+from shardpost.kafka.records import Outgoing, TopicPartition
 from shardpost.kafka.topic_metadata import partition_counts
 from tests.support.installed import installed
 from tests.support.job_process import wait_for

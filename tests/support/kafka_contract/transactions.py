@@ -9,11 +9,9 @@ from confluent_kafka import KafkaException
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka import topic_metadata
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import KafkaUnreachableError
 from shardpost.kafka.offsets import commit_offsets, committed_offset, watermark_of
-from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Outgoing
+from shardpost.kafka.records import Outgoing, TopicPartition, partition_of
 from shardpost.kafka.transactions import (
     Consumed,
     FencedError,

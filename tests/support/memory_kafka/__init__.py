@@ -15,10 +15,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from shardpost.kafka.clients import ClientFactories
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import read_to_end, record_of
-from shardpost.kafka.records import Record
+from shardpost.kafka.records import Record, TopicPartition
 from shardpost.settings import Settings
 from tests.support.installed import installed
 from tests.support.memory_kafka.admin import MemoryAdmin

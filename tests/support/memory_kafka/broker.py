@@ -8,8 +8,7 @@ from threading import Condition
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, KafkaError, Uuid
 
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.records import NOW
+from shardpost.kafka.records import NOW, TopicPartition
 from tests.support.memory_kafka.coordinator import Coordinator
 from tests.support.memory_kafka.errors import refused
 from tests.support.memory_kafka.log import PartitionLog, Stored

@@ -7,7 +7,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, KafkaError, Message
 
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import TopicPartition
 from tests.support.memory_kafka.broker import MemoryBroker, broker_at
 from tests.support.memory_kafka.coordinator import (
     GroupMetadata,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import confluent_kafka
 
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import TopicPartition
 from tests.support.memory_kafka.errors import fenced
 from tests.support.memory_kafka.log import PartitionLog, Stored, Transaction, TransactionState
 

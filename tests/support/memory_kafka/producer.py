@@ -12,9 +12,7 @@ import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
 from confluent_kafka.admin import BrokerMetadata, ClusterMetadata  # type: ignore[attr-defined]
 
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import BY_KEY, NOW, Headers
+from shardpost.kafka.records import BY_KEY, NOW, Headers, TopicPartition, partition_of
 from tests.support.memory_kafka.broker import MemoryBroker, broker_at
 from tests.support.memory_kafka.coordinator import GroupMetadata, ProducerEpoch, group_offsets
 from tests.support.memory_kafka.errors import must_abort, refused, wrong_state
