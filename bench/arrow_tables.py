@@ -22,7 +22,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import path_of
 from shardpost.delta.table import LayeredVersion, Table
 from shardpost.holders.model.view_tables import LAYERED
-from shardpost.holders.spark.table_writer import TableWriter
+from shardpost.holders.spark.compaction_run import TableWriter
 from shardpost.settings import Settings
 from shardpost.spark.delta_files import Written
 from tests.support.installed import installed

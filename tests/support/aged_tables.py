@@ -1,6 +1,6 @@
 """Tables as compactions leave them, made without Spark, by a clock of their own.
 
-A run writes, commits and merges files as holders/spark/table_writer.py does.
+A run writes, commits and merges files as holders/spark/compaction_run.py does.
 """
 
 import itertools

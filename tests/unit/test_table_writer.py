@@ -4,7 +4,7 @@ from unittest.mock import Mock
 
 from shardpost.delta import storage
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, VIEW
-from shardpost.holders.spark.table_writer import TableWriter
+from shardpost.holders.spark.compaction_run import TableWriter
 from shardpost.settings import Settings
 from tests.support.histories import overwrite, put, snapshot
 from tests.support.installed import installed

@@ -24,12 +24,11 @@ from shardpost.holders.model.lost_records import require_certain
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.topic_state import TopicState, Unread
 from shardpost.holders.spark import input_update
-from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, inputs_of
+from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, TableWriter, inputs_of
 from shardpost.holders.spark.corrections import read_corrections
 from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import decoder_id, decoder_with, require_decodable
 from shardpost.holders.spark.latest import close_superseded
-from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.installation import Installation
 from shardpost.spark import driver, kafka_source, run_size
 from shardpost.spark.job import JobResult

@@ -25,9 +25,15 @@ from shardpost.delta.table import LayeredVersion, text_literal
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.who_holds import RuleAt, changed_holders, position_sort_key
 from shardpost.holders.plausibility import count_unknown, known_at, known_exchanges
-from shardpost.holders.spark.compaction_run import FewRows, as_frame, known_rows, totals
+from shardpost.holders.spark.compaction_run import (
+    FewRows,
+    HoldersRun,
+    TableWriter,
+    as_frame,
+    known_rows,
+    totals,
+)
 from shardpost.holders.spark.held_positions import order_of
-from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
 from shardpost.kafka.records import partition_of
 from shardpost.logs import step
 from shardpost.spark import run_size

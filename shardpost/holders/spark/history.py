@@ -27,11 +27,10 @@ from shardpost.delta import query
 from shardpost.delta.arrow_schema import rows_of
 from shardpost.holders.model.record_order import Numbering, by_time, scattered_keys
 from shardpost.holders.model.view_tables import RETRY_NAMES
-from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
+from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, TableWriter
 from shardpost.holders.spark.corrections import COORDINATES, Corrections
 from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.registered import registered
-from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.holders.spark.translation import mapped
 from shardpost.kafka.records import OffsetRange
 from shardpost.spark.delta_files import Written

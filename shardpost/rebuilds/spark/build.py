@@ -25,11 +25,10 @@ from shardpost.holders.model.input_mapping import text_of
 from shardpost.holders.model.record_order import newest_of_keys
 from shardpost.holders.plausibility import count_unknown
 from shardpost.holders.spark import fold
-from shardpost.holders.spark.compaction_run import InputTopic, inputs_of
+from shardpost.holders.spark.compaction_run import InputTopic, TableWriter, inputs_of
 from shardpost.holders.spark.history import decoder_id, decoder_with, require_decodable
 from shardpost.holders.spark.input_update import rejected_of
 from shardpost.holders.spark.latest import highest_of_keys
-from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.installation import Installation
 from shardpost.logs import step
 from shardpost.rebuilds import registry

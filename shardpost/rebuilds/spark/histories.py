@@ -24,7 +24,12 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import lowest_of
 from shardpost.holders.model.topic_state import Unread
 from shardpost.holders.model.view_tables import RETRY_NAMES
-from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, ReadRecords
+from shardpost.holders.spark.compaction_run import (
+    CompactionRun,
+    InputTopic,
+    ReadRecords,
+    TableWriter,
+)
 from shardpost.holders.spark.corrections import read_corrections
 from shardpost.holders.spark.history import (
     KNOWN_SEQ,
@@ -33,7 +38,6 @@ from shardpost.holders.spark.history import (
     append_originals,
     decode,
 )
-from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.records import OffsetRange, Watermarks, total_size

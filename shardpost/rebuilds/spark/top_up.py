@@ -26,11 +26,17 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import compared
 from shardpost.holders.model.view_tables import LAYERED, VIEW
 from shardpost.holders.plausibility import require_inputs
-from shardpost.holders.spark.compaction_run import FewRows, InputTopic, inputs_of, totals
+from shardpost.holders.spark.compaction_run import (
+    FewRows,
+    HoldersRun,
+    InputTopic,
+    TableWriter,
+    inputs_of,
+    totals,
+)
 from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import decoder_with
 from shardpost.holders.spark.input_update import rejected_of
-from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
 from shardpost.installation import Installation
 from shardpost.logs import step
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
