@@ -20,18 +20,10 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from shardpost.dead_letters import sweep_job
 from shardpost.dead_letters.letter_topics import writer_of
 from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
 from shardpost.dead_letters.model.transition_records import Routes
-from shardpost.dead_letters.sweep_job import (
-    SEE_PARKED,
-    TOO_LARGE,
-    Gap,
-    Intake,
-    as_json,
-    for_a_person,
-    next_offset,
-)
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka import offsets, reading
@@ -65,7 +57,9 @@ def naming(result: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
         yield
     except Exception as error:
         so_far = result()
-        lines = sorted(for_a_person(so_far), key=lambda line: line.endswith(SEE_PARKED))
+        lines = sorted(
+            sweep_job.for_a_person(so_far), key=lambda line: line.endswith(sweep_job.SEE_PARKED)
+        )
         if not lines:
             raise
         more = len(lines) - MOST_NAMED
@@ -85,7 +79,7 @@ class _Run:
     installation: Installation
     routes: Routes
     now: datetime
-    intake: Intake = field(default_factory=Intake)
+    intake: sweep_job.Intake = field(default_factory=sweep_job.Intake)
 
     @cached_property
     def known(self) -> KnownTopics:
@@ -93,7 +87,7 @@ class _Run:
         foreign = split_names(self.installation.settings.foreign_dead_letters or "")
         return KnownTopics(self.installation.settings.retry_rules, foreign)
 
-    def lost(self, gap: Gap) -> None:
+    def lost(self, gap: sweep_job.Gap) -> None:
         """Report a gap."""
         log.warning("%s", gap)
         self.intake.gaps += (gap,)
@@ -104,13 +98,13 @@ class _Run:
         self.intake.not_read += (f"{source}: {reason}",)
 
 
-def take_in(installation: Installation, routes: Routes, now: datetime) -> Intake:
+def take_in(installation: Installation, routes: Routes, now: datetime) -> sweep_job.Intake:
     """Put all new foreign dead letters into the store."""
     run = _Run(installation, routes, now)
     foreign = run.known.foreign
     if not foreign:
         return run.intake
-    with naming(lambda: as_json(Counter(), Counter(), run.intake)):
+    with naming(lambda: sweep_job.as_json(Counter(), Counter(), run.intake)):
         leaders = partition_leaders(installation.kafka, foreign)
         for topic in sorted(foreign):
             if topic not in leaders:
@@ -147,7 +141,7 @@ def _take_in_partition(run: _Run, source: TopicPartition) -> None:
         committed = offsets.committed_offsets(installation.kafka, reader, [source]).get(source)
         # Read after the taken offsets, which can never be beyond the end.
         marks = offsets.watermark_of(installation.kafka, source, committed=True)
-        start, gaps = next_offset(source, committed, topic_id, marks)
+        start, gaps = sweep_job.next_offset(source, committed, topic_id, marks)
         for gap in gaps:
             run.lost(gap)
         before, until = run.intake.taken_in, None
@@ -176,6 +170,6 @@ def _write(run: _Run, writer: Transactions, letters: list[Outgoing], ends: list[
             return
         offset = ends[-1].offset - 1
         writer.write([], ends[-1])
-        run.lost(Gap(ends[-1].partition, offset, offset, TOO_LARGE))
+        run.lost(sweep_job.Gap(ends[-1].partition, offset, offset, sweep_job.TOO_LARGE))
     else:
         run.intake.taken_in += len(letters)

@@ -25,23 +25,11 @@ from sqlite3 import Connection
 from typing import Any, TypeVar
 
 from shardpost import logs
-from shardpost.dead_letters import letters_table
+from shardpost.dead_letters import letters_table, stored_letters
 from shardpost.dead_letters.foreign_intake import naming, take_in
 from shardpost.dead_letters.letter_topics import current_progress, routes_of, writer_of
+from shardpost.dead_letters.model import transition_records
 from shardpost.dead_letters.model.retry_policy import Outcome, SelectedLetter
-from shardpost.dead_letters.model.transition_records import (
-    ParkedGroup,
-    Routes,
-    is_of_misplaced,
-    outcome_records,
-)
-from shardpost.dead_letters.stored_letters import (
-    LettersNow,
-    OtherRecordError,
-    projections_of,
-    read_on,
-    require_same,
-)
 from shardpost.dead_letters.sweep_job import (
     SWEEP_DEAD_LETTERS,
     Intake,
@@ -106,13 +94,13 @@ class Sweep:
     """What the partitions of one sweep share."""
 
     installation: Installation
-    routes: Routes
+    routes: transition_records.Routes
     now: datetime
 
     def records(self, record: Record, selected: SelectedLetter) -> Sequence[Outgoing]:
         """Return the records that carry out a letter's outcome."""
         rules = self.installation.settings.retry_rules
-        return outcome_records(record, selected, rules, self.routes, self.now)
+        return transition_records.outcome_records(record, selected, rules, self.routes, self.now)
 
 
 @dataclass
@@ -127,7 +115,7 @@ class PartitionReport:
     partition: TopicPartition
     counts: Counter[Outcome] = field(default_factory=Counter)
     error: str | None = None
-    parked: Counter[ParkedGroup] = field(default_factory=Counter)
+    parked: Counter[transition_records.ParkedGroup] = field(default_factory=Counter)
     misplaced: int = 0
     is_second: bool = False
 
@@ -169,24 +157,26 @@ def _sweep(sweep: Sweep, report: PartitionReport) -> Counter[Outcome]:
     with closing(writer):
         writer.open()
         step("read")
-        projections = projections_of(sweep.installation, [partition])
+        projections = stored_letters.projections_of(sweep.installation, [partition])
         try:
             with projections.open(partition) as database:
-                letters = LettersNow(database, sweep.now)
+                letters = stored_letters.LettersNow(database, sweep.now)
                 counts = letters.counts()
                 if count := letters.select():
                     step("publish")
                     selected = letters.selected()
                     records = read_selected(kafka, partition, selected, attrgetter("offset"))
-                    same = starmap(require_same, records)
+                    same = starmap(stored_letters.require_same, records)
                     _publish(sweep, writer, in_origin_order(same, letters.delayed()), report)
-        except OtherRecordError:
+        except stored_letters.OtherRecordError:
             projections.forget(partition)
             raise
         if report.counts.total() < count:  # the log cleaner removed letters covered by others
             projections.forget(partition)
     try:
-        read_on(sweep.installation, [partition], beside=sweep.routes.partitions[partition.topic])
+        stored_letters.read_on(
+            sweep.installation, [partition], beside=sweep.routes.partitions[partition.topic]
+        )
     except ShardpostError as error:  # all is committed: the next sweep reads it
         log.warning("%s: its new records are left to the next sweep: %s", partition, error)
     texts = (f"{outcome.name.lower()} {counts[outcome]}" for outcome in Outcome if counts[outcome])
@@ -207,10 +197,10 @@ def _publish(
             written = (_publish_one(sweep, writer, *letter) for letter in batch)
         for (record, _), (outcome, records) in zip(batch, written, strict=True):
             report.counts[outcome] += 1
-            if records and is_of_misplaced(records[-1], record, sweep.routes):
+            if records and transition_records.is_of_misplaced(records[-1], record, sweep.routes):
                 report.misplaced += 1
             if outcome is Outcome.PARK:
-                report.parked[ParkedGroup.of(dict(records[0].headers))] += 1
+                report.parked[transition_records.ParkedGroup.of(dict(records[0].headers))] += 1
         step("committed")
 
 
@@ -268,7 +258,7 @@ def _sweep_store(
     if count := sum(report.misplaced for report in reports):
         log.warning("%s: %d %s", sweep.routes.store, count, MISPLACED)
     counts = sum((report.counts for report in reports), Counter[Outcome]())
-    parked = sum((report.parked for report in reports), Counter[ParkedGroup]())
+    parked = sum((report.parked for report in reports), Counter[transition_records.ParkedGroup]())
     again = [str(report.partition) for report in reports if report.is_second]
     result.update(as_json(counts, parked, intake, again))
     for line in parked_lines(result):  # even for a failed sweep: the next one does not know
@@ -276,7 +266,8 @@ def _sweep_store(
     errors = [report.error for report in reports if report.error]
     if errors:
         raise ShardpostError("; ".join(errors))
-    read_on(sweep.installation, partitions)  # nothing, if the tasks ran on this machine
+    # Nothing, if the tasks ran on this machine.
+    stored_letters.read_on(sweep.installation, partitions)
 
 
 def _in_tasks(body: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:

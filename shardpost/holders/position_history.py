@@ -11,15 +11,7 @@ from shardpost.delta.query import OpenedTables, at_snapshot, query, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import text_literal
-from shardpost.holders.model.explain import (
-    Change,
-    ExchangeRecord,
-    PositionRecord,
-    Replay,
-    Transition,
-    explain,
-    why_unknown,
-)
+from shardpost.holders.model import explain
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import newest_first, order_of
 from shardpost.holders.model.view_tables import EXCHANGE_EVENTS, POSITION_EVENTS, RETRY_NAMES
@@ -49,7 +41,7 @@ SELECT {RECORD}, h.country FROM exchange_events h WHERE {_DECODABLE}
 
 def explanation(
     installation: Installation, snapshot: Snapshot, client: str, position: str | None
-) -> list[Transition]:
+) -> list[explain.Transition]:
     """Return what added or removed each position of the client, or that one; [] if none."""
     history = _opened(installation, snapshot)
     # By two queries: all columns are then read only of row groups and pages that may have a key.
@@ -59,7 +51,7 @@ def explanation(
         return []
     of_keys = f"h.key IN ({select})" if len(keys) > KEYS_LISTED else in_lists(keys)
     changes = _replayed(installation, snapshot, client, history, of_keys)
-    return [one for one in changes if one.change is not Change.AMENDED]
+    return [one for one in changes if one.change is not explain.Change.AMENDED]
 
 
 def positions_ever(tables: Tables, snapshot: Snapshot, client: str) -> list[str]:
@@ -71,7 +63,7 @@ def positions_ever(tables: Tables, snapshot: Snapshot, client: str) -> list[str]
 
 def explanation_of(
     installation: Installation, snapshot: Snapshot, client: str, positions: list[str]
-) -> list[Transition]:
+) -> list[explain.Transition]:
     """Return the same of KEYS_LISTED of the client's positions at most, with what AMENDED them."""
     if not positions:
         return []
@@ -91,10 +83,10 @@ def _opened(installation: Installation, snapshot: Snapshot) -> OpenedTables:
 
 def _replayed(
     installation: Installation, snapshot: Snapshot, client: str, history: OpenedTables, of_keys: str
-) -> list[Transition]:
+) -> list[explain.Transition]:
     positions = _records(installation, history, f"{_DECODABLE} AND ({of_keys})")
     exchanges = exchange_records(installation, snapshot, {record.exchange for record in positions})
-    return explain(client, positions, exchanges, snapshot.rule)
+    return explain.explain(client, positions, exchanges, snapshot.rule)
 
 
 def in_lists(keys: Collection[str], column: str = "h.key") -> str:
@@ -107,11 +99,11 @@ def in_lists(keys: Collection[str], column: str = "h.key") -> str:
 
 def exchange_records(
     installation: Installation, snapshot: Snapshot, codes: set[str | None]
-) -> list[ExchangeRecord]:
+) -> list[explain.ExchangeRecord]:
     """Return all decodable records of these exchanges."""
     topic = installation.topic("exchanges")
     return [
-        ExchangeRecord(**_history_record(row, topic), country=row["country"])
+        explain.ExchangeRecord(**_history_record(row, topic), country=row["country"])
         for row in rows(installation.tables, _EXCHANGES, at_snapshot(snapshot, EXCHANGE_EVENTS))
         if row["key"] in codes
     ]
@@ -149,12 +141,12 @@ class PositionHistory:
     """
 
     position: str
-    replay: Replay
-    records: Sequence[PositionRecord]
+    replay: explain.Replay
+    records: Sequence[explain.PositionRecord]
     is_whole: bool
 
     @property
-    def latest(self) -> PositionRecord | None:
+    def latest(self) -> explain.PositionRecord | None:
         """The record that is in effect, if there is one."""
         return next((one for one in self.records if one.kind is not RecordKind.REJECTED), None)
 
@@ -162,7 +154,7 @@ class PositionHistory:
     def why(self) -> str:
         """Why it counts, or does not."""
         if self.replay.latest is None:
-            return why_unknown(has_records=bool(self.records))
+            return explain.why_unknown(has_records=bool(self.records))
         return self.replay.why(self.replay.owner or "")
 
     def as_json(self) -> dict[str, Any]:
@@ -188,13 +180,13 @@ def position_history(
     good = [one for one in kept if one.kind is not RecordKind.REJECTED]
     exchanges = exchange_records(installation, snapshot, {record.exchange for record in good})
     return PositionHistory(
-        position, Replay.of(good, exchanges, snapshot.rule), kept, len(found) == len(kept)
+        position, explain.Replay.of(good, exchanges, snapshot.rule), kept, len(found) == len(kept)
     )
 
 
 def rejected_of(
     installation: Installation, snapshot: Snapshot, positions: list[str]
-) -> list[PositionRecord]:
+) -> list[explain.PositionRecord]:
     """Return the newest rejected records of some positions, MOST_REJECTED at most."""
     if not positions:
         return []
@@ -205,10 +197,10 @@ def rejected_of(
 
 def _records(
     installation: Installation, history: OpenedTables, condition: str, rest: str = ""
-) -> list[PositionRecord]:
+) -> list[explain.PositionRecord]:
     topic, names = installation.topic("positions"), ("client", "ticker", "amount", "exchange")
     return [
-        PositionRecord(
+        explain.PositionRecord(
             **_history_record(row, topic),
             **{name: row[name] for name in (*names, "reason")},
             kind=RecordKind(row["kind"]),

@@ -22,15 +22,6 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[a
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka import clients
-from shardpost.kafka.clients import (
-    LISTEN_SECONDS,
-    TRANSIENT_ERRORS,
-    ClientFactories,
-    GroupConsumer,
-    KeptClients,
-    connect,
-    librdkafka_settings,
-)
 from shardpost.kafka.greeting import why_refused
 from shardpost.values.topic_names import TopicName
 
@@ -88,7 +79,7 @@ class Kafka:
     # Whether its brokers run in this very process: then no other process reaches them.
     is_in_process: ClassVar[bool] = False
     # What makes clients of their configurations.
-    factories: ClassVar[ClientFactories] = ClientFactories()
+    factories: ClassVar[clients.ClientFactories] = clients.ClientFactories()
 
     def __post_init__(self) -> None:
         """Begin without clients."""
@@ -97,11 +88,11 @@ class Kafka:
         # Those that have been answered before.
         self._connected: WeakSet[AdminClient] = WeakSet()
         self.was_there = False
-        self.consumers: KeptClients[GroupConsumer] = KeptClients(
+        self.consumers: clients.KeptClients[clients.GroupConsumer] = clients.KeptClients(
             MOST_GROUPS, idle_seconds=IDLE_SECONDS
         )
         # Whoever opened the same id meanwhile has fenced it: its next write says so.
-        self.writers: KeptClients[Any] = KeptClients(
+        self.writers: clients.KeptClients[Any] = clients.KeptClients(
             MOST_WRITERS, is_lost=methodcaller("has_lost_a_broker")
         )
 
@@ -119,7 +110,7 @@ class Kafka:
             "bootstrap.servers": self.bootstrap,
             "client.id": "shardpost",
             "log_level": 0,
-            **librdkafka_settings(self.client_settings),
+            **clients.librdkafka_settings(self.client_settings),
             **more,
         }
 
@@ -186,14 +177,14 @@ class Kafka:
                 return ask()
             except KafkaException as error:
                 timed_out = error.args[0].code() == KafkaError._TIMED_OUT
-                is_transient = timed_out or error.args[0].code() in TRANSIENT_ERRORS
+                is_transient = timed_out or error.args[0].code() in clients.TRANSIENT_ERRORS
                 if not is_transient or patience.is_over:
                     raise self.unreachable(error) from None
                 if timed_out:
                     self.forget_admin()
                 time.sleep(LEADER_RETRY_SECONDS)
 
-    def consumer(self, group: str, **more: Any) -> GroupConsumer:
+    def consumer(self, group: str, **more: Any) -> clients.GroupConsumer:
         """Return a consumer that commits nothing by itself and reads only what is committed."""
         self.require_listening()
         base = {
@@ -205,7 +196,7 @@ class Kafka:
         return self.factories.consumer(self.config(**(base | more)))
 
     @contextmanager
-    def kept_consumer(self, group: str, **more: Any) -> Iterator[GroupConsumer]:
+    def kept_consumer(self, group: str, **more: Any) -> Iterator[clients.GroupConsumer]:
         """Give a consumer that may have been used before.
 
         It is given back without partitions assigned, and not used again after an error or if stale.
@@ -225,7 +216,7 @@ class Kafka:
         more = {"partitioner": "murmur2_random", "enable.idempotence": True}
         client = self.factories.producer(self.config(**more))
         with suppress(KafkaException):  # whoever flushes is told
-            connect(client, LISTEN_SECONDS)
+            clients.connect(client, clients.LISTEN_SECONDS)
         return client
 
     def transactional_producer(self, transactional_id: str, **more: Any) -> Producer:
@@ -238,7 +229,7 @@ class Kafka:
         }
         return self.factories.transactional_producer(self.config(**(base | more)))
 
-    def why_nobody_listens(self, seconds: float = LISTEN_SECONDS) -> str | None:
+    def why_nobody_listens(self, seconds: float = clients.LISTEN_SECONDS) -> str | None:
         """Return why no server accepts a connection within `seconds`; None if one does."""
         return clients.why_nobody_listens(self.bootstrap, seconds)
 
@@ -322,7 +313,7 @@ class Patience:
         """Tell whether to give up; checks now and then whether anything listens."""
         if self.seconds > self._kafka.timeout:
             return True
-        if time.monotonic() - self._asked < LISTEN_SECONDS:
+        if time.monotonic() - self._asked < clients.LISTEN_SECONDS:
             return False
         reason = self._kafka.why_nobody_listens()
         self._asked = time.monotonic()

@@ -9,15 +9,7 @@ from shardpost.decisions import Kind
 from shardpost.page.access import RUNS, acts, sees
 from shardpost.page.rendering import ROWS_OF_A_PAGE, Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest, Reason
-from shardpost.run_requests.request_client import (
-    RECENT_DECISIONS,
-    Decided,
-    RunRow,
-    conf_of,
-    list_decided,
-    list_runs,
-    send_request,
-)
+from shardpost.run_requests import request_client
 from shardpost.run_requests.request_client import release as release_key
 
 router = APIRouter(prefix="/runs", dependencies=[sees(RUNS)])
@@ -33,7 +25,7 @@ REFRESH_SECONDS = 3
 def runs(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     """Show which keys are at work, and what was decided on requests lately."""
     decided = _all_decided(visit)
-    found = list_runs(visit.installation.kafka, decided)
+    found = request_client.list_runs(visit.installation.kafka, decided)
     at_work = [row for row in found if row.state != str(Kind.CONFLICT)]
     return visit.answer(
         "runs.html",
@@ -45,13 +37,15 @@ def runs(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     )
 
 
-def _all_decided(visit: PageRequest) -> list[Decided]:
+def _all_decided(visit: PageRequest) -> list[request_client.Decided]:
     installation = visit.installation
     days = installation.settings.request_days
-    return list_decided(installation.kafka, visit.now, days, most=RECENT_DECISIONS)
+    return request_client.list_decided(
+        installation.kafka, visit.now, days, most=request_client.RECENT_DECISIONS
+    )
 
 
-def _row(row: RunRow, visit: PageRequest) -> tuple[Any, ...]:
+def _row(row: request_client.RunRow, visit: PageRequest) -> tuple[Any, ...]:
     run = None
     if row.dag and row.run_id:
         run = Link(row.run_id, visit.dag_url(row.dag, "runs", row.run_id))
@@ -59,7 +53,7 @@ def _row(row: RunRow, visit: PageRequest) -> tuple[Any, ...]:
     return (key, row.state, row.since, row.dag, row.requested_by, run)
 
 
-def _decisions(decided: list[Decided]) -> Listing:
+def _decisions(decided: list[request_client.Decided]) -> Listing:
     newest = [(one.row(), one.decision) for one in decided[-ROWS_OF_A_PAGE:]]
     rows = [
         (row.key, str(of.kind), of.when, of.who, row.dag, row.requested_by, of.why)
@@ -72,7 +66,9 @@ def _decisions(decided: list[Decided]) -> Listing:
 def key(visit: CurrentRequest, key: str) -> Response:
     """Show what runs under one key, and what was decided on it."""
     decided = [one for one in _all_decided(visit) if one.row().key == key]
-    rows = [row for row in list_runs(visit.installation.kafka, decided) if row.key == key]
+    rows = [
+        row for row in request_client.list_runs(visit.installation.kafka, decided) if row.key == key
+    ]
     active = next((row for row in rows if row.state != str(Kind.CONFLICT)), None)
     facts = dict(zip(COLUMNS[1:], _row(active, visit)[1:], strict=True)) if active else None
     days = visit.installation.settings.request_days
@@ -99,9 +95,9 @@ def request(
     """Ask for a run; what becomes of it is on the page of its key."""
     if not visit.may_run(dag):
         raise HTTPException(403, f"for users who may run the DAG {dag}")
-    params = conf_of("params", conf.strip() or "{}")
+    params = request_client.conf_of("params", conf.strip() or "{}")
     value = {"Dag": dag, "Conf": params, "RequestedBy": visit.name}
-    sent = send_request(visit.installation.kafka, key, value)
+    sent = request_client.send_request(visit.installation.kafka, key, value)
     return visit.back_to("runs/key", f"requested: {sent.coordinates}", key=key)
 
 

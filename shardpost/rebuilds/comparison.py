@@ -13,13 +13,7 @@ from shardpost.delta.query import OpenedTables, rows, version_at
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table, Version, text_literal
-from shardpost.holders.model.view_tables import (
-    CLIENTS,
-    EXCHANGES,
-    POSITIONS,
-    REJECTED_RECORDS,
-    SHARE_HOLDERS,
-)
+from shardpost.holders.model import view_tables as t
 from shardpost.kafka.kafka import Kafka
 from shardpost.rebuilds.model.difference import OTHERS, Difference, Differences
 
@@ -146,7 +140,7 @@ class _Views:
                 " ON p.exchange = e.key AND e.is_open"
                 f" WHERE p.is_open AND p.key IN (SELECT v.column1 FROM (VALUES {listed}) v)"
             )
-            for row in rows(self.tables, sql, _of_side(side, view, POSITIONS, EXCHANGES)):
+            for row in rows(self.tables, sql, _of_side(side, view, t.POSITIONS, t.EXCHANGES)):
                 topics = self.kafka.topic("positions"), self.kafka.topic("exchanges")
                 record = {"position": row["key"], "topic": topics[0], "in": side}
                 record |= {name: row[name] for name in (*VALUES, "country", "partition", "offset")}
@@ -189,7 +183,7 @@ def compare(tables: Tables, kafka: Kafka, old: Snapshot, new: Snapshot) -> Diffe
     views, columns = _Views(tables, kafka, old, new), _id_and_values("key", _RECORD)
     open_ = "SELECT * FROM {side}_positions WHERE is_open"
     sql = compared_sql(open_, "key", _same_values(VALUES), columns)
-    positions, changed = views.differences(sql, POSITIONS)
+    positions, changed = views.differences(sql, t.POSITIONS)
     topic = kafka.topic("positions")
     samples = [
         {"position": row["id"], "difference": row["difference"]}
@@ -197,7 +191,7 @@ def compare(tables: Tables, kafka: Kafka, old: Snapshot, new: Snapshot) -> Diffe
         for row in changed
     ]
     sql = holders_sql("COALESCE(o.client, n.client) AS id, o.positions AS old, n.positions AS new")
-    holders, changed = views.differences(sql, SHARE_HOLDERS)
+    holders, changed = views.differences(sql, t.SHARE_HOLDERS)
     samples += views.holder_samples(changed)
     others, not_compared, of_others = views.others()
     samples += of_others
@@ -218,7 +212,7 @@ def _record(row: Row, side: str, topic: str) -> Row | None:
 
 
 def _side(view: Snapshot) -> Row:
-    tables = (POSITIONS, SHARE_HOLDERS)
+    tables = (t.POSITIONS, t.SHARE_HOLDERS)
     return {
         "snapshot": view.number,
         **vars(view.rule),
@@ -242,9 +236,9 @@ _PLACED = (
     " FROM {{side}}_{name} t"
 )
 _COMPARED_OTHERS = {
-    "clients": Compared(CLIENTS, _OPEN, ("name", "email", "subscribed")),
-    "exchanges": Compared(EXCHANGES, _OPEN, ("country",), ("country",)),
-    "rejected": Compared(REJECTED_RECORDS, _PLACED),
+    "clients": Compared(t.CLIENTS, _OPEN, ("name", "email", "subscribed")),
+    "exchanges": Compared(t.EXCHANGES, _OPEN, ("country",), ("country",)),
+    "rejected": Compared(t.REJECTED_RECORDS, _PLACED),
 }
 
 

@@ -29,11 +29,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.errors import ShardpostError
 from shardpost.holders.folding import restored_tables
-from shardpost.holders.model.view_tables import (
-    REJECTED_RECORDS,
-    SHARE_HOLDERS,
-    SHARE_HOLDERS_CHANGES,
-)
+from shardpost.holders.model import view_tables as t
 from shardpost.installation import Installation
 from shardpost.logs import step
 from shardpost.rebuilds import registry
@@ -62,8 +58,8 @@ def with_number_of_swap(
     swapped = last.rebuilt_in or 0  # maybe an earlier rebuild
     # The last snapshot that had the standby tables in use; 0 if none had.
     sql = _NEW.format(since=swapped - 1 if swapped > rebuild.pinned else 0)
-    ids = _ids(query(tables, sql, both(last, standby, REJECTED_RECORDS)))
-    table, version = standby.located(REJECTED_RECORDS), standby.tables[REJECTED_RECORDS.name]
+    ids = _ids(query(tables, sql, both(last, standby, t.REJECTED_RECORDS)))
+    table, version = standby.located(t.REJECTED_RECORDS), standby.tables[t.REJECTED_RECORDS.name]
     if not len(ids):
         return version, 0
     name = "snapshot"
@@ -109,15 +105,15 @@ def swap_tables(
     standby = replace(standby, tables=restored_tables(installation.tables, standby))
     step("holders that differ")
     tables, folded, count = dict(standby.tables), dict(standby.folded), 0
-    if standby.located(SHARE_HOLDERS) != last.located(SHARE_HOLDERS):
+    if standby.located(t.SHARE_HOLDERS) != last.located(t.SHARE_HOLDERS):
         version, count = _write_changed(installation.tables, last, standby, run)
-        tables[SHARE_HOLDERS_CHANGES.name] = version
+        tables[t.SHARE_HOLDERS_CHANGES.name] = version
         if count:
-            folded[SHARE_HOLDERS.name] = standby.folded_up_to(SHARE_HOLDERS.name)
-    if standby.located(REJECTED_RECORDS) != last.located(REJECTED_RECORDS):
+            folded[t.SHARE_HOLDERS.name] = standby.folded_up_to(t.SHARE_HOLDERS.name)
+    if standby.located(t.REJECTED_RECORDS) != last.located(t.REJECTED_RECORDS):
         step("newly rejected")
         found = with_number_of_swap(installation.tables, rebuild, last, standby, run)
-        tables[REJECTED_RECORDS.name], rejected = found
+        tables[t.REJECTED_RECORDS.name], rejected = found
         if rejected:
             log.info("%d newly rejected records become dead letters", rejected)
     step("leave tables")
@@ -157,7 +153,7 @@ def _write_changed(tables: Tables, last: Snapshot, standby: Snapshot, run: str) 
 
     Return the version of the changes of `standby` then, and how many clients these are.
     """
-    changes = SHARE_HOLDERS_CHANGES
+    changes = t.SHARE_HOLDERS_CHANGES
     table, version = standby.located(changes), standby.tables[changes.name]
     schema, folder = arrow_schema(changes), f"{version + 1:08d}-{run}"
     added, count = [], 0
@@ -168,7 +164,7 @@ def _write_changed(tables: Tables, last: Snapshot, standby: Snapshot, run: str) 
     for shard in range(last.shards):
         sql = holders_sql(columns, f"shard = {shard}")
         sql += " SELECT client, positions, shard FROM compared WHERE difference <> 'equal'"
-        batches = stream(tables, sql, both(last, standby, SHARE_HOLDERS))
+        batches = stream(tables, sql, both(last, standby, t.SHARE_HOLDERS))
         parts = (_rows(batch, last.number + 1, schema) for batch in batches if batch.num_rows)
         path = f"{folder}/{shard}.parquet"
         made, rows = parquet_files.write_parts(tables, table, parts, path)

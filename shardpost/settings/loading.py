@@ -16,18 +16,9 @@ from pydantic_core import ErrorDetails
 
 from shardpost.checkout import DOT_ENV, HOME
 from shardpost.errors import UsageError
+from shardpost.settings import variables
 from shardpost.settings.forms import STORE, connection_ids, read_text
 from shardpost.settings.values import Settings
-from shardpost.settings.variables import (
-    CLIENT_PREFIX,
-    PREFIX,
-    client_name,
-    client_problems,
-    store_of,
-    store_problems,
-    topic_variable,
-    unknown_name,
-)
 from shardpost.values.retry_settings import split_names
 from shardpost.values.topic_names import INPUTS, TopicName
 from shardpost.wording import expected
@@ -78,23 +69,24 @@ def read_dot_env(path: Path, default: str | None = "") -> DotEnv:
     values = dotenv_values(stream=StringIO(valid))
     file.values = {name: value or "" for name, value in values.items()}
     file.problems += [
-        f"line {number} of {path}: expected a setting, which begins with {PREFIX}, found {name}:"
-        " set other variables in the environment"
+        f"line {number} of {path}: expected a setting, which begins with {variables.PREFIX},"
+        f" found {name}: set other variables in the environment"
         for name, number in file.lines.items()
-        if not name.upper().startswith((PREFIX, *_OF_OTHERS))
+        if not name.upper().startswith((variables.PREFIX, *_OF_OTHERS))
     ]
     return file
 
 
 _FIELDS = frozenset(Settings.model_fields) - {"kafka", "store", "topics"}
-_TOPICS = {topic_variable(name): name for name in get_args(TopicName)}
-VARIABLES = sorted({*(PREFIX + field.upper() for field in _FIELDS), *_TOPICS})
+_TOPICS = {variables.topic_variable(name): name for name in get_args(TopicName)}
+VARIABLES = sorted({*(variables.PREFIX + field.upper() for field in _FIELDS), *_TOPICS})
 _LOGIN = re.compile(r"[^\s'\"/,]+:[^\s'\",]*@")  # of a URL: it is not shown
 
 
-INSTALLATIONS = PREFIX + "INSTALLATIONS"
+INSTALLATIONS = variables.PREFIX + "INSTALLATIONS"
 _HOME, _TABLES, _SERVERS, _FOREIGN = (
-    PREFIX + name for name in ("HOME", "TABLES", "BOOTSTRAP_SERVERS", "FOREIGN_DEAD_LETTERS")
+    variables.PREFIX + name
+    for name in ("HOME", "TABLES", "BOOTSTRAP_SERVERS", "FOREIGN_DEAD_LETTERS")
 )
 _DECLARED = re.compile(r"([a-z][a-z0-9-]{0,29})(?:=(\S+))?")
 
@@ -225,7 +217,7 @@ def one(field: str, environ: Mapping[str, str] = os.environ) -> Any:
 
     Others that are wrong do not count, and fail tasks: with them, a DAG would go that is parsed.
     """
-    file, name = read_dot_env(DOT_ENV), PREFIX + field.upper()
+    file, name = read_dot_env(DOT_ENV), variables.PREFIX + field.upper()
     text = {**file.values, **environ}.get(name)
     field_ = Settings.model_fields[field]
     if not text:
@@ -245,24 +237,24 @@ def _parsed(file: DotEnv, environ: Mapping[str, str]) -> Settings:
     given = {
         name: value
         for name, value in {**file.values, **environ}.items()
-        if name.upper().startswith(PREFIX)
+        if name.upper().startswith(variables.PREFIX)
     }
     values: dict[str, str] = {}
     client: dict[str, str] = {}
     topics: dict[str, str] = {}
     unknown: list[str] = []
     for name, value in given.items():
-        if name.startswith(CLIENT_PREFIX):
-            client |= {client_name(name): value} if value else {}
+        if name.startswith(variables.CLIENT_PREFIX):
+            client |= {variables.client_name(name): value} if value else {}
         elif topic := _TOPICS.get(name):
             topics |= {topic: value} if value else {}
-        elif (field := name.removeprefix(PREFIX).lower()) in _FIELDS and name.isupper():
+        elif (field := name.removeprefix(variables.PREFIX).lower()) in _FIELDS and name.isupper():
             values |= {field: value} if value else {}
         else:
-            unknown.append(unknown_name(name, VARIABLES) + file.where(name))
+            unknown.append(variables.unknown_name(name, VARIABLES) + file.where(name))
     on_store = values.get("tables", "").startswith(STORE)
-    store = store_of({**file.values, **environ}) if on_store else {}
-    wrong_store = store_problems(store) if on_store else []
+    store = variables.store_of({**file.values, **environ}) if on_store else {}
+    wrong_store = variables.store_problems(store) if on_store else []
     maps = {"kafka": client, "store": store, "topics": topics}
     problems = [*file.problems, *unknown]
     try:
@@ -270,7 +262,7 @@ def _parsed(file: DotEnv, environ: Mapping[str, str]) -> Settings:
     except ValidationError as error:
         settings = None
         problems += [_problem(problem, file) for problem in error.errors()]
-    problems += [*wrong_store, *client_problems(client)]
+    problems += [*wrong_store, *variables.client_problems(client)]
     if settings is None or problems:
         raise UsageError("; ".join(problems))
     return settings
@@ -279,10 +271,10 @@ def _parsed(file: DotEnv, environ: Mapping[str, str]) -> Settings:
 def _problem(error: ErrorDetails, file: DotEnv) -> str:
     """Return what is wrong with one setting; a secret, which has no `repr`, is not shown."""
     field, given = str(error["loc"][0]), error["input"]
-    name = PREFIX + field.upper()
+    name = variables.PREFIX + field.upper()
     if field == "topics":
         topic = error.get("ctx", {}).get("name") or str(error["loc"][1])
-        name = topic_variable(topic)
+        name = variables.topic_variable(topic)
         given = given[topic] if isinstance(given, dict) else given
     value = f"={given!r}" if Settings.model_fields[field].repr and given is not None else ""
     return _LOGIN.sub("****@", f"setting {name}{value}{file.where(name)}: {expected(error)}")

@@ -16,14 +16,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from shardpost.delta.table import Table, text_literal, time_literal
+from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import newest_first
-from shardpost.holders.model.view_tables import (
-    EXCHANGE_EVENTS,
-    EXCHANGES,
-    POSITION_EVENTS,
-    POSITIONS,
-)
 from shardpost.values.holding_rule import TYPES, Condition, Rule, parsed
 
 
@@ -36,7 +31,7 @@ def position_sort_key(position_id: str) -> tuple[int, int, str, str]:
 
 
 # The tables that the queries of this module read.
-RELATIONS: tuple[Table, ...] = (POSITION_EVENTS, POSITIONS, EXCHANGE_EVENTS, EXCHANGES)
+RELATIONS: tuple[Table, ...] = (t.POSITION_EVENTS, t.POSITIONS, t.EXCHANGE_EVENTS, t.EXCHANGES)
 
 _COUNTED = """
 SELECT p.client AS client, p.key AS position, p.ticker AS ticker, p.amount AS amount,

@@ -24,15 +24,9 @@ from shardpost.delta.query import (
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import text_literal, time_literal
+from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.input_mapping import LANGUAGE, InputMapping, mapping_in
-from shardpost.holders.model.view_tables import (
-    CLIENT_EVENTS,
-    CLIENTS,
-    EXCHANGE_EVENTS,
-    POSITION_EVENTS,
-    POSITIONS,
-)
 from shardpost.holders.model.who_holds import (
     RELATIONS,
     changed_since,
@@ -81,7 +75,7 @@ def held_positions(
         frame.createOrReplaceTempView(table.name)
     # Most often few have changed since; they are counted without a JVM.
     sql = f"SELECT count(*) AS n FROM positions c WHERE {changed_since(as_of)}"  # noqa: S608
-    [changed] = rows(tables, sql, at_snapshot(snapshot, POSITIONS))
+    [changed] = rows(tables, sql, at_snapshot(snapshot, t.POSITIONS))
     few = changed["n"] <= run_size.THRESHOLDS.broadcast_keys
     held = spark.sql(counted_positions(snapshot.rule, as_of, few_changed=few))
     ranked = F.struct(*order_of(F.col("position")), *POSITION_FIELDS)
@@ -94,7 +88,7 @@ def held_positions(
 
 def contacts(spark: SparkSession, tables: Tables, snapshot: Snapshot) -> DataFrame:
     """Return (client, name, email, subscribed) of every client that has a record."""
-    clients = read(spark, tables, snapshot.located(CLIENTS), version_at(snapshot, CLIENTS))
+    clients = read(spark, tables, snapshot.located(t.CLIENTS), version_at(snapshot, t.CLIENTS))
     return clients.where("is_open").select(
         F.col("key").alias("client"), "name", "email", "subscribed"
     )
@@ -112,7 +106,7 @@ def contact_languages(spark: SparkSession, tables: Tables, snapshot: Snapshot) -
     text = F.col("value").cast("string")
     language = field_of(parsed(text, f"{LANGUAGE}:STRING"), LANGUAGE)
     events = read(
-        spark, tables, snapshot.located(CLIENT_EVENTS), version_at(snapshot, CLIENT_EVENTS)
+        spark, tables, snapshot.located(t.CLIENT_EVENTS), version_at(snapshot, t.CLIENT_EVENTS)
     ).where(F.col("kind") == RecordKind.UPSERT.value)
     mapping = mapping_in(snapshot.inputs, "clients")
     if mapping and not mapping.has_schemas:  # a registry is not asked here: no language is known
@@ -124,7 +118,7 @@ def contact_languages(spark: SparkSession, tables: Tables, snapshot: Snapshot) -
         .select("key", "seq", "retry_offset", language.alias("language"))
         .where(F.length("language") <= _LONGEST_LANGUAGE)
     )
-    clients = read(spark, tables, snapshot.located(CLIENTS), version_at(snapshot, CLIENTS))
+    clients = read(spark, tables, snapshot.located(t.CLIENTS), version_at(snapshot, t.CLIENTS))
     latest = clients.where("is_open").select(
         "key", "seq", F.col("retry_offset").alias("latest_retry")
     )
@@ -164,7 +158,7 @@ def holding_of(tables: Tables, snapshot: Snapshot, as_of: datetime, client: str)
 
 def contact_of(tables: Tables, snapshot: Snapshot, client: str) -> Contact | None:
     """Return the contact of one client; None if it has no record. Without a JVM."""
-    opened = OpenedTables(tables, at_snapshot(snapshot, CLIENTS, CLIENT_EVENTS))
+    opened = OpenedTables(tables, at_snapshot(snapshot, t.CLIENTS, t.CLIENT_EVENTS))
     key = text_literal(client)
     latest = (
         "SELECT name, email, subscribed, seq, retry_offset FROM clients"  # noqa: S608 - our own
@@ -200,7 +194,7 @@ def unsubscribed_since(tables: Tables, snapshot: Snapshot, since: int) -> frozen
         f"SELECT key FROM clients WHERE {later}"  # noqa: S608 - a number
         " AND NOT (is_open AND COALESCE(subscribed, false))"
     )
-    found = query(tables, sql, at_snapshot(snapshot, CLIENTS))
+    found = query(tables, sql, at_snapshot(snapshot, t.CLIENTS))
     return frozenset(found.column("key").to_pylist())
 
 
@@ -211,7 +205,7 @@ def holding_clients(
     snapshot.require_history(as_of)
     condition = "true" if client is None else f"u.client = {text_literal(client)}"
     sql = _HOLDING.format(positions=counted_positions(snapshot.rule, as_of), condition=condition)
-    return stream(tables, sql.strip(), at_snapshot(snapshot, *RELATIONS, CLIENTS))
+    return stream(tables, sql.strip(), at_snapshot(snapshot, *RELATIONS, t.CLIENTS))
 
 
 class LatePositions(NamedTuple):
@@ -238,8 +232,8 @@ def late_positions(
     later = f"snapshot > {since:d} AND kind <> {text_literal(RecordKind.REJECTED)}"
     late = f"{later} AND timestamp < {time_literal(as_of)}"
     is_any = (snapshot.rebuilt_in or 0) > since
-    is_any = is_any or has_rows(tables, snapshot, EXCHANGE_EVENTS, later)
-    if not (is_any or has_rows(tables, snapshot, POSITION_EVENTS, late)):
+    is_any = is_any or has_rows(tables, snapshot, t.EXCHANGE_EVENTS, later)
+    if not (is_any or has_rows(tables, snapshot, t.POSITION_EVENTS, late)):
         return None
     opened = OpenedTables(tables, at_snapshot(snapshot, *RELATIONS))
     keys = f"SELECT DISTINCT key FROM position_events WHERE {late}"  # noqa: S608 - our own

@@ -9,17 +9,11 @@ from typing import Annotated
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Int32, Json, Named, Table, columns_of
 from shardpost.errors import ShardpostError, UsageError, shown
-from shardpost.holders.model.view_tables import (
-    INPUTS,
-    REJECTED_RECORDS,
-    SHARE_HOLDERS,
-    SHARE_HOLDERS_CHANGES,
-    VIEW,
-)
+from shardpost.holders.model import view_tables as t
 from shardpost.values.holding_rule import Rule
 
-HISTORIES = tuple(tables.history.name for tables in INPUTS.values())
-NAMES = tuple(table.name for table in VIEW)
+HISTORIES = tuple(tables.history.name for tables in t.INPUTS.values())
+NAMES = tuple(table.name for table in t.VIEW)
 
 
 class Source(StrEnum):
@@ -179,13 +173,13 @@ def with_dependents(names: Collection[str]) -> tuple[str, ...]:
     if unknown := sorted({*names} - {*NAMES}):
         raise UsageError(f"{shown(unknown[0])}: expected a table: {', '.join(NAMES)}")
     wanted = {*names}
-    for tables in INPUTS.values():
+    for tables in t.INPUTS.values():
         if tables.history.name in wanted:
-            wanted |= {tables.latest.name, REJECTED_RECORDS.name}
-    if REJECTED_RECORDS.name in wanted:  # one table of all inputs
-        wanted |= {*HISTORIES} | {tables.latest.name for tables in INPUTS.values()}
-    if {INPUTS["positions"].latest.name, INPUTS["exchanges"].latest.name} & wanted:
-        wanted.add(SHARE_HOLDERS.name)
-    if {SHARE_HOLDERS.name, SHARE_HOLDERS_CHANGES.name} & wanted:
-        wanted |= {SHARE_HOLDERS.name, SHARE_HOLDERS_CHANGES.name}
+            wanted |= {tables.latest.name, t.REJECTED_RECORDS.name}
+    if t.REJECTED_RECORDS.name in wanted:  # one table of all inputs
+        wanted |= {*HISTORIES} | {tables.latest.name for tables in t.INPUTS.values()}
+    if {t.INPUTS["positions"].latest.name, t.INPUTS["exchanges"].latest.name} & wanted:
+        wanted.add(t.SHARE_HOLDERS.name)
+    if {t.SHARE_HOLDERS.name, t.SHARE_HOLDERS_CHANGES.name} & wanted:
+        wanted |= {t.SHARE_HOLDERS.name, t.SHARE_HOLDERS_CHANGES.name}
     return tuple(name for name in NAMES if name in wanted)

@@ -35,14 +35,6 @@ from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.rebuild import HISTORIES, Progress, Rebuild, Source, State
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.rebuilds.spark import histories
-from shardpost.rebuilds.spark.histories import (
-    KafkaHistories,
-    Unit,
-    decoded_again,
-    held_now,
-    not_held,
-    require_same,
-)
 from shardpost.rebuilds.spark.top_up import standby_writer
 from shardpost.spark import driver, kafka_source
 from shardpost.spark.delta_files import paths, read_files
@@ -67,9 +59,9 @@ class Build:
     rebuild: Rebuild
     pinned: Snapshot
     tables: TableWriter
-    kafka: KafkaHistories | None
+    kafka: histories.KafkaHistories | None
 
-    def units(self) -> Iterator[Unit]:
+    def units(self) -> Iterator[histories.Unit]:
         """Yield all units of work, including finished ones."""
         own, sources = self.rebuild.tables, self.sources
         require_decodable(self.tables.spark, sources)
@@ -79,14 +71,14 @@ class Build:
         if t.REJECTED_RECORDS.name in own:
             for source in sources:
                 work = partial(self._keep_rejected, source)
-                yield Unit(f"rejected records of {source.name}", 0, work)
+                yield histories.Unit(f"rejected records of {source.name}", 0, work)
         for source in sources:
             latest = source.tables.latest
             if latest.name in own:
                 records = sum(count for _, count in self._groups(source))
-                yield Unit(latest.name, records, partial(self._latest, source))
+                yield histories.Unit(latest.name, records, partial(self._latest, source))
         if t.SHARE_HOLDERS.name in own:
-            yield Unit(t.SHARE_HOLDERS.name, self.pinned.counts.positions, self._holders)
+            yield histories.Unit(t.SHARE_HOLDERS.name, self.pinned.counts.positions, self._holders)
 
     def _groups(self, source: InputTopic) -> list[tuple[list[str], int]]:
         """Return (paths, records) of groups of the files of a history, always the same ones."""
@@ -100,10 +92,10 @@ class Build:
             groups[-1] = [*paths, path], records + count
         return groups
 
-    def _decoding(self, source: InputTopic) -> Iterator[Unit]:
+    def _decoding(self, source: InputTopic) -> Iterator[histories.Unit]:
         for number, (files, records) in enumerate(self._groups(source), 1):
             name = f"{source.tables.history.name} part {number}"
-            yield Unit(name, records, partial(self._decode, source, files))
+            yield histories.Unit(name, records, partial(self._decode, source, files))
 
     def _decode(self, source: InputTopic, files: list[str]) -> None:
         """Decode a part of a history again; what this very decoder has made is copied as it is."""
@@ -112,7 +104,7 @@ class Build:
             self.tables.copy(history, located, files)
         else:
             there = paths(self.tables.where, located, files)
-            again = decoded_again(read_files(self.tables.spark, history, there), source)
+            again = histories.decoded_again(read_files(self.tables.spark, history, there), source)
             self.tables.append(history, again, coalesce=False)
 
     def _keep_rejected(self, source: InputTopic) -> None:
@@ -156,9 +148,9 @@ def _build(
     tables = standby_writer(spark, installation.tables, rebuild.candidate, pinned, own)
     kafka = None
     if rebuild.source is Source.KAFKA:
-        low = held_now(installation.kafka, pinned)
-        rebuild = replace(rebuild, missing=not_held(pinned, low))
-        kafka = KafkaHistories(
+        low = histories.held_now(installation.kafka, pinned)
+        rebuild = replace(rebuild, missing=histories.not_held(pinned, low))
+        kafka = histories.KafkaHistories(
             installation.kafka, pinned, tables, partial(read_ranges, spark, installation.kafka), low
         )
     mappings = mappings_of(installation)
@@ -193,7 +185,7 @@ def _build(
             "This happened while the tables were built from it: drop them with `shardpost rebuild"
             " drop`, and rebuild from the history: `--from history`"
         )
-        require_same(installation.kafka, pinned, kafka.low, advice)
+        histories.require_same(installation.kafka, pinned, kafka.low, advice)
         gone = (*rebuild.missing, *_superseded(installation, rebuild, pinned))
         rebuild = replace(rebuild, missing=gone)
         if gone:
