@@ -219,10 +219,8 @@ def _opened(
     else:
         snapshot.require_history(at)
         more = () if shard is None else (SHARE_HOLDERS,)
-        held, opened = (
-            _KEPT,
-            OpenedTables(tables, at_snapshot(snapshot, *who_holds.RELATIONS, *more)),
-        )
+        held, versions = _KEPT, at_snapshot(snapshot, *who_holds.RELATIONS, *more)
+        opened = OpenedTables(tables, versions)
         select = who_holds.holders(snapshot.rule, at, client)
         opened.keep(_KEPT, _HELD_THEN_BY_SHARD.format(holders=select) if more else select)
         conditions = [_of_shard(opened, snapshot, shard)]

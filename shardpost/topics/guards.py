@@ -215,39 +215,34 @@ def _parsed(text: str | None, file: SharedFile) -> TopicMark | None:
 
 @dataclass(frozen=True)
 class Guards:
-    """What must hold before a job begins, behind the lock of a name.
+    """What must hold before a job begins, behind the lock of a name, by default the job's.
 
-    `what` says what is running to whoever finds the lock; with `waits` the run comes after it, by
-    `lock_wait`. `owner` refuses an installation that does not own the topics; None if it only reads
-    them, or its writer asks. `stores` have to be compacted only, and to have lost nothing.
+    `what` says what is running to whoever finds the lock, by default that name; with `waits` the
+    run comes after it, by `lock_wait`. `owner` refuses an installation that does not own the
+    topics; None if it only reads them, or its writer asks. `stores` have to be compacted only, and
+    to have lost nothing.
     """
 
-    lock: str
-    what: str
+    lock: str = ""
+    what: str = ""
     waits: bool = False
     owner: Callable[[Installation], object] | None = None
     stores: tuple[TopicName, ...] = ()
 
 
-_COMPACTION = Guards("compact_positions", "compact_positions", waits=True)
+_COMPACTION = Guards("compact_positions", waits=True)
 GUARDS = {
     "compact_positions": replace(_COMPACTION, owner=require_owner_to_begin),
     "rebuild_swap": replace(_COMPACTION, owner=require_owner),
-    "sweep_dead_letters": Guards(
-        "sweep_dead_letters",
-        "sweep_dead_letters",
-        owner=require_owner,
-        stores=("dead-letters", "parking-lot"),
-    ),
+    "sweep_dead_letters": Guards(owner=require_owner, stores=("dead-letters", "parking-lot")),
     "dispatch_run_requests": Guards(
-        "dispatch_run_requests",
-        "the dispatch of run requests",
+        what="the dispatch of run requests",
         waits=True,
         owner=require_owner,
         stores=("run-commands",),
     ),
-    "import_positions": Guards("import_positions", "import_positions"),
-    "maintain_tables": Guards("maintain_tables", "the maintenance of the tables"),
+    "import_positions": Guards(),
+    "maintain_tables": Guards(what="the maintenance of the tables"),
     "erase_client": Guards("freeze", "erasing a client", waits=True, owner=require_owner),
 }
 
@@ -261,8 +256,8 @@ def run(installation: Installation, job: str, *, asks_owner: bool = True) -> Ite
     nothing, does not ask for their owner.
     """
     guards = GUARDS[job]
-    wait = installation.files.lock_wait if guards.waits else 0
-    with exclusive(installation.files, guards.lock, guards.what, wait=wait):
+    lock, wait = guards.lock or job, installation.files.lock_wait if guards.waits else 0
+    with exclusive(installation.files, lock, guards.what or lock, wait=wait):
         try:
             if asks_owner and guards.owner:
                 guards.owner(installation)
