@@ -17,7 +17,6 @@ from shardpost.delta.query import OpenedTables, rows, select
 from shardpost.delta.snapshot import MOST_AHEAD
 from shardpost.delta.storage import Tables, exists
 from shardpost.delta.table import from_row, text_literal, to_row
-from shardpost.delta.table_log import RowTable
 from shardpost.instants import old_before
 
 RUN = "run"
@@ -35,7 +34,7 @@ def store_firing(
     old, new = ({one.condition.key: one for one in firing} for firing in (before, after))
     run = {RUN: int(at.timestamp())}
 
-    def change(table: RowTable) -> None:
+    def change(table: table_log.RowTable) -> None:
         rows = [row for file in table.files for row in table.read(file).to_pylist()]
         stored = {one.condition.key: one for one in (from_row(Firing, row) for row in rows)}
         kept = {key: one for key, one in stored.items() if key not in old or key in new}
@@ -122,7 +121,7 @@ def values_over(
     return [(datetime.fromtimestamp(row["run"], UTC), row["value"]) for row in found]
 
 
-def _drop_old(tables: Tables, table: RowTable, now: datetime) -> None:
+def _drop_old(tables: Tables, table: table_log.RowTable, now: datetime) -> None:
     """Drop what is older than KEPT_FOR, once there is what is a day older than that.
 
     By the looks, and not by the clock alone.

@@ -28,9 +28,7 @@ from shardpost.dead_letters.model.letter_history import (
 from shardpost.delta import file_statistics, parquet_files, storage, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import rows
-from shardpost.delta.storage import Tables, exists
 from shardpost.delta.table import text_literal
-from shardpost.delta.table_log import VersionExistsError
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.reading import read_to_end, record_of
@@ -66,7 +64,7 @@ def steps_where(
     installation: Installation, condition: str, version: int | None = None
 ) -> list[Step]:
     """Return the steps of the table that meet a condition, in SQL; None: at the newest version."""
-    if not exists(installation.tables, DEAD_LETTERS):
+    if not storage.exists(installation.tables, DEAD_LETTERS):
         return []
     sql = f"SELECT {STEP} FROM dead_letters WHERE {condition}"  # noqa: S608 - ours
     found = rows(installation.tables, sql, {DEAD_LETTERS: version})
@@ -90,7 +88,7 @@ def letters_named(installation: Installation, names: Collection[str]) -> dict[st
 def origins(installation: Installation, topic: str) -> set[tuple[int, int]]:
     """Return (partition, offset) of all records of a topic that ever became a letter."""
     places = set()
-    if exists(installation.tables, DEAD_LETTERS):
+    if storage.exists(installation.tables, DEAD_LETTERS):
         sql = (
             "SELECT DISTINCT origin_partition, origin_offset FROM dead_letters"  # noqa: S608
             f" WHERE origin_topic = {text_literal(topic)}"
@@ -124,7 +122,7 @@ def life(installation: Installation, letter_id: str) -> list[Step]:
     return [*in_order(steps)]
 
 
-def open_table(tables: Tables) -> DeltaTable:
+def open_table(tables: storage.Tables) -> DeltaTable:
     """Return the table as it is now, created if there is none."""
     return storage.writable(tables, DEAD_LETTERS, KEEP_DAYS)
 
@@ -166,8 +164,8 @@ def append(
     try:
         done = progress.transactions
         table_log.commit(installation.tables, DEAD_LETTERS, version, added, old, done)
-    except VersionExistsError as error:
-        raise VersionExistsError(f"{error}; sweep again") from None
+    except table_log.VersionExistsError as error:
+        raise table_log.VersionExistsError(f"{error}; sweep again") from None
 
 
 def _write_steps(

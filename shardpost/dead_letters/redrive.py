@@ -28,7 +28,6 @@ from shardpost.dead_letters.model.letter_format import (
     name_of,
 )
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Shown
-from shardpost.dead_letters.model.transition_records import ParkedGroup, Routes
 from shardpost.decisions import Decision, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
@@ -94,7 +93,7 @@ class Redrive:
     """A request and its topics: at most `canary` letters `shown` by its plan, `rate` per second."""
 
     installation: Installation
-    routes: Routes
+    routes: transition_records.Routes
     request: RedriveRequest
     shown: Shown
     canary: int | None = None
@@ -115,7 +114,7 @@ class Redrive:
         refusal = self.request.refusal(record, self.installation.settings.retry_rules)
         if record.offset >= self.shown.ends.get(record.partition, 0):
             refusal = NOT_SHOWN
-        name, group = name_of(record.key), ParkedGroup.of(dict(record.headers))
+        name, group = name_of(record.key), transition_records.ParkedGroup.of(dict(record.headers))
         return ParkedLetter(name, *group, refusal, record.offset, record.partition)
 
 

@@ -34,12 +34,10 @@ from shardpost.dead_letters.model.letter_history import (
 )
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.delta import parquet_files, storage, table_log
-from shardpost.delta.parquet_files import Change
 from shardpost.delta.query import OpenedTables, rows, table_errors
 from shardpost.delta.rewritten_files import commit_files, files_with_contact, without_contact
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import time_literal
-from shardpost.delta.table_log import VersionExistsError
 from shardpost.installation import Installation
 from shardpost.instants import old_before
 from shardpost.kafka.reading import read_to_end, record_of
@@ -164,7 +162,7 @@ def remove_old(installation: Installation, now: datetime, *, dry_run: bool = Fal
     with table_errors():
         try:
             return table_log.retrying(DEAD_LETTERS, make, MOST_CONFLICTS)
-        except VersionExistsError as conflict:
+        except table_log.VersionExistsError as conflict:
             return OldLetters(dry_run, postponed={"dead_letters": f"nothing removed: {conflict}"})
 
 
@@ -180,7 +178,7 @@ def _remove(installation: Installation, now: datetime, dry_run: bool) -> OldLett
     horizon = old_before(times, now, age, LONGEST_QUIET)
     if horizon is None or (gone := _gone(installation, version, horizon, now)) is None:
         return result
-    files: dict[str, Change] = {}
+    files: dict[str, parquet_files.Change] = {}
     for path in storage.files_before(installation.tables, DEAD_LETTERS, version, "at", horizon):
         parts = parquet_files.parts(installation.tables, DEAD_LETTERS, path, ("id", "attempt"))
         if count := sum(pc.sum(gone.mask(part)).as_py() or 0 for part in parts):

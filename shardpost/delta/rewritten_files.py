@@ -16,14 +16,13 @@ import pyarrow.compute as pc
 from pyarrow import ipc
 
 from shardpost.delta import parquet_files, storage, table_log
-from shardpost.delta.parquet_files import Change
 from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.logs import step
 
 
 def commit_files(
-    tables: Tables, table: Table, version: int, files: Mapping[str, Change], run: str
+    tables: Tables, table: Table, version: int, files: Mapping[str, parquet_files.Change], run: str
 ) -> int:
     """Write files of a version anew, {path: how its rows change}; return the version after it.
 

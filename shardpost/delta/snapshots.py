@@ -15,7 +15,6 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import RETENTION_IN_WORDS, kept_snapshots
 from shardpost.delta.storage import Tables, exists, open_table
 from shardpost.delta.table import Table, columns_of, from_row
-from shardpost.delta.table_log import RowTable
 from shardpost.errors import NoSnapshotError, NotFoundError, ShardpostError
 
 SNAPSHOTS = Table(
@@ -173,7 +172,7 @@ def commit(tables: Tables, snapshot: Snapshot) -> None:
     """Insert a snapshot; ConflictError if its number, or a higher one, exists."""
     row = arrow_rows(SNAPSHOTS, [snapshot])
 
-    def insert(table: RowTable) -> None:
+    def insert(table: table_log.RowTable) -> None:
         there = table.newest()
         if there == snapshot.number:
             raise ConflictError(f"snapshot {there} exists already: another run committed it")
@@ -206,7 +205,7 @@ def note_transaction(tables: Tables, application: str, version: int) -> None:
     _change(tables, lambda table: table.note({application: version}), f"{application} {version}")
 
 
-def _change(tables: Tables, make: Callable[[RowTable], None], what: str) -> None:
+def _change(tables: Tables, make: Callable[[table_log.RowTable], None], what: str) -> None:
     try:
         table_log.change(tables, SNAPSHOTS, NUMBER, make)
     except table_log.VersionExistsError as error:

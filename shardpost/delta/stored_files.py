@@ -14,7 +14,6 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
 from shardpost.delta import object_store
-from shardpost.delta.object_store import Address, Objects
 from shardpost.delta.storage import Tables, path_of
 from shardpost.delta.table import LOG_FOLDER, StoredFile, Table
 
@@ -40,7 +39,7 @@ def folder(tables: Tables, table: Table, name: str = "") -> "tuple[fs.FileSystem
     return tables.once(_file_system, where), path.removeprefix("s3://")
 
 
-def _file_system(where: Address) -> "fs.FileSystem":
+def _file_system(where: object_store.Address) -> "fs.FileSystem":
     from pyarrow import fs
 
     scheme, _, host = (where.endpoint or "").rstrip("/").rpartition("://")
@@ -95,14 +94,14 @@ def folder_names(tables: Tables, table: Table) -> list[str]:
     return sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
 
 
-def _delete(tables: Tables, objects: Objects, names: list[str]) -> None:
+def _delete(tables: Tables, objects: object_store.Objects, names: list[str]) -> None:
     """Delete objects: no version of a table keeps who has lost its lock from that."""
     for first in range(0, len(names), DELETED_AT_ONCE):
         tables.require_held()
         objects.delete(names[first : first + DELETED_AT_ONCE])
 
 
-def _objects(tables: Tables, table: Table, *folders: str) -> Objects:
+def _objects(tables: Tables, table: Table, *folders: str) -> object_store.Objects:
     return tables.objects(table.path, *filter(None, folders))
 
 

@@ -14,7 +14,6 @@ from importlib.resources import files
 from pathlib import Path
 
 from shardpost.embedded import daemons
-from shardpost.embedded.daemons import Daemon, state_of, wait_until
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.topic_metadata import is_reachable
@@ -150,7 +149,7 @@ def stop(settings: Settings) -> None:
 
 def state(settings: Settings) -> dict[str, str]:
     """Return `state` (up, down or unhealthy), `address`, and `detail` if there is more to say."""
-    return state_of(
+    return daemons.state_of(
         _daemon(settings, "java"),
         settings.kafka_port,
         lambda: is_reachable(Installation(settings).kafka, STATE_SECONDS),
@@ -158,8 +157,8 @@ def state(settings: Settings) -> dict[str, str]:
     )
 
 
-def _daemon(settings: Settings, java_command: str) -> Daemon:
-    return Daemon(
+def _daemon(settings: Settings, java_command: str) -> daemons.Daemon:
+    return daemons.Daemon(
         "kafka",
         [
             *(java_command, f"-Xmx{HEAP}", *JVM, LOGGING),
@@ -171,8 +170,8 @@ def _daemon(settings: Settings, java_command: str) -> Daemon:
     )
 
 
-def _wait(settings: Settings, daemon: Daemon) -> None:
-    wait_until(
+def _wait(settings: Settings, daemon: daemons.Daemon) -> None:
+    daemons.wait_until(
         lambda: (
             daemons.port_accepts(settings.kafka_port)
             and is_reachable(Installation(settings).kafka, STATE_SECONDS)

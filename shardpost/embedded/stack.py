@@ -12,7 +12,6 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from shardpost.embedded import airflow, broker, daemons, sink
-from shardpost.embedded.broker import find_java
 from shardpost.errors import ShardpostError
 from shardpost.installation import Installation
 from shardpost.kafka.topic_metadata import is_reachable
@@ -212,7 +211,7 @@ def _require_machine(settings: Settings, fresh: list[Part]) -> None:
             f"the disk of SHARDPOST_HOME={settings.home} has {free / 1024**3:.1f} GiB free,"
             " expected at least 1: free some space, or set SHARDPOST_HOME to another disk"
         )
-    find_java()
+    broker.find_java()
     jars_of("broker")
     jars_of("spark")
     for part in fresh:

@@ -22,7 +22,6 @@ from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.holders.model.input_mapping import Mappings, text_of
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.topic_state import TopicState, Unread
-from shardpost.holders.publishing import Publication
 from shardpost.installation import Installation
 from shardpost.kafka import offsets
 from shardpost.kafka.kafka import Kafka, KafkaUnreachableError
@@ -136,7 +135,7 @@ def publish_and_send(
     Return the exit code, NEEDS_ATTENTION as `publish_results` says, and the counts as JSON. With
     `mark`, both are recorded to be at this snapshot even if there was nothing to do.
     """
-    published, letters = Publication(), 0
+    published, letters = publishing.Publication(), 0
     failures: dict[str, Exception] = {}
     step("publish")
     try:

@@ -34,14 +34,12 @@ from deltalake.transaction import AddAction
 
 from shardpost import __version__
 from shardpost.delta import parquet_files, snapshots, storage, stored_files, table_log
-from shardpost.delta.parquet_files import Change
 from shardpost.delta.query import rows
 from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.snapshot import MOST_AHEAD, NEVER, Snapshot
 from shardpost.delta.snapshot_retention import GRACE
 from shardpost.delta.storage import RowFile, Tables, files_after, open_table, row_files
 from shardpost.delta.table import LayeredVersion, Table
-from shardpost.delta.table_log import FOLDED_IN
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import LAYERED, VIEW, FoldingRule
 from shardpost.logs import step
@@ -84,7 +82,7 @@ def restored_tables(tables: Tables, last: Snapshot | None) -> dict[str, int]:
 
 
 # {table: {path of a file that is written anew: how its rows change}}
-Rewrites = Mapping[Table, Mapping[str, Change]]
+Rewrites = Mapping[Table, Mapping[str, parquet_files.Change]]
 
 
 def commit_rewritten(
@@ -191,7 +189,7 @@ class Folding:
     def _is_old(self, now: datetime, most_age: float, *, at_once: bool) -> bool:
         """Tell whether the last fold is older than it may be, by the last table in it."""
         said = open_table(self.tables, [*self.layered][-1]).metadata().configuration
-        if said.get(FOLDED_IN) == str(self.view.number):
+        if said.get(table_log.FOLDED_IN) == str(self.view.number):
             return False
         age = now - datetime.fromisoformat(said.get(COMMITTED_AT, NEVER.isoformat()))
         if not -MOST_AHEAD <= age < timedelta(seconds=most_age):
@@ -204,7 +202,7 @@ class Folding:
         tables, view, at = self.tables, self.view, self.layered[table]
         restore_table(tables, table, view)  # to what is committed, or folded
         newest = open_table(tables, table)
-        known = int(newest.metadata().configuration.get(FOLDED_IN, 0))
+        known = int(newest.metadata().configuration.get(table_log.FOLDED_IN, 0))
         if known == view.number and not is_named:
             return newest.version()
         step(f"{table.name} fold")
@@ -217,7 +215,7 @@ class Folding:
             made = self._write(table, f"{newest.version() + 1:08d}-{mark}")
             old = [file.path for file in row_files(newest)]
         said = {
-            FOLDED_IN: str(view.number),
+            table_log.FOLDED_IN: str(view.number),
             COMMITTED_AT: view.committed_at.isoformat(),
             "shardpost.looked_at": view.looked_at.isoformat(),
             "shardpost.end_offsets": json.dumps(view.as_json()["end_offsets"]),

@@ -17,7 +17,6 @@ from shardpost.delta.table import Table, text_literal
 from shardpost.errors import UsageError
 from shardpost.holders.model import who_holds
 from shardpost.holders.model.view_tables import CLIENTS, EXCHANGES, POSITIONS, SHARE_HOLDERS
-from shardpost.holders.model.who_holds import position_sort_key
 from shardpost.holders.position_history import in_lists
 from shardpost.kafka.records import partition_of
 
@@ -54,7 +53,7 @@ def query_holders(tables: Tables, snapshot: Snapshot, wanted: HoldersQuery) -> H
     holders = {one: ids[a:b] for one, (a, b) in zip(clients, bounds, strict=True)}
     if wanted.as_of is None:
         return holders
-    return {client: sorted(ids, key=position_sort_key) for client, ids in holders.items()}
+    return {client: sorted(ids, key=who_holds.position_sort_key) for client, ids in holders.items()}
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ def holders_page(
     for row in opened.rows(_LISTS.format(**own, positions=positions, among=among)):
         client, ids = row["client"], row["positions"]
         if wanted.as_of is not None:
-            ids = sorted(ids, key=position_sort_key)[:longest]
+            ids = sorted(ids, key=who_holds.position_sort_key)[:longest]
         found[client] = Holder(client, row["count"], ids, found[client].shard)
     return HoldersPage([*found.values()], total, is_all)
 

@@ -30,7 +30,6 @@ from shardpost.holders.model.view_tables import REJECTED_RECORDS
 from shardpost.installation import Installation
 from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.records import Outgoing, Record, TopicPartition, batch_bytes
-from shardpost.kafka.topic_metadata import largest_batch, producer_config, topic_config
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.logs import step
 from shardpost.topics import guards
@@ -115,7 +114,7 @@ class _Sending:
         """Fence older runs, then read how far they sent, then send the rest, batch by batch."""
         kafka, topic, count = self._installation.kafka, self._topic, 0
         self._partitions = topic_metadata.partition_counts(kafka, [topic])[topic]
-        self._config = topic_config(kafka, topic)
+        self._config = topic_metadata.topic_config(kafka, topic)
         place, reader = TopicPartition(topic, 0), kafka.consumer(group_of(tables))
         with closing(reader), closing(self._writer(tables)) as writer:
             self._installation.tables.require_held()  # without the lock it would fence its holder
@@ -147,7 +146,7 @@ class _Sending:
             " compaction stops",
             failed=f"{topic}: could not send rejected records ({{reason}}); the next compaction"
             " sends them",
-            **producer_config(self._config),
+            **topic_metadata.producer_config(self._config),
         )
 
     def _sent(self, reader: "GroupConsumer", sent: int) -> _Sent:
@@ -229,7 +228,7 @@ class _Sending:
         error, at = f"{letters.UNDECODABLE}: {row['reason']}", self._snapshot.committed_at
         letter = letters.failure(record, letters.error_text(error), at, self._retries)
         made = letters.as_record(letter, record, self._topic, self._partitions)
-        fitting = letters.fitting(made, largest_batch(self._config))
+        fitting = letters.fitting(made, topic_metadata.largest_batch(self._config))
         if fitting is not made:
             log.warning(
                 "%s: too large for a letter (%d bytes): only the table rejected_records has its"

@@ -28,7 +28,6 @@ from shardpost.weekly_email.email_erasure import AudienceOfClient
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.ledger import erased_id
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.week_state import WeekState, compacted_ledger
 from shardpost.wording import counted
 
 STAYS = (
@@ -152,7 +151,7 @@ def erase(
     """
     client = request.client
     result = ErasedClient(client, erased_id(client), dry_run, others(installation.kafka, client))
-    shards = range(compacted_ledger(installation.kafka).partitions)
+    shards = range(week_state.compacted_ledger(installation.kafka).partitions)
     with table_errors(), guards.run(installation, "erase_client", asks_owner=not dry_run):
         _Erasure(installation, request, result, shards).run()
     if not dry_run and not result.postponed:
@@ -212,7 +211,7 @@ class _Erasure:
         result.left = rows | ({DEAD_LETTERS.name: of_letters} if of_letters else {})
 
     def _erase_week(self, week: IsoWeek, audience: AudienceOfClient | None) -> None:
-        locked = WeekState(self._installation, week).locked(self._shards)
+        locked = week_state.WeekState(self._installation, week).locked(self._shards)
         with postponing(week, self._result.postponed), locked:
             step(f"ledger {week}")
             is_in_ledger = email_erasure.erase_from_ledger(

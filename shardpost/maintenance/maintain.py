@@ -20,7 +20,6 @@ from typing import Any
 
 from shardpost.dead_letters import removal
 from shardpost.dead_letters.letters_table import origins
-from shardpost.dead_letters.removal import OldLetters
 from shardpost.delta import snapshots, stored_files
 from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot_retention import kept_snapshots, latest_certain_time
@@ -29,7 +28,6 @@ from shardpost.errors import ShardpostError
 from shardpost.holders import pruned_histories
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.folding import Folding
-from shardpost.holders.pruned_histories import PRUNED
 from shardpost.installation import Installation
 from shardpost.locks import refused_runs
 from shardpost.locks.locks import LockedError, after_running, postponing
@@ -40,7 +38,6 @@ from shardpost.rebuilds.drop import remove_unnamed, require_none
 from shardpost.rebuilds.registry import rebuilding
 from shardpost.topics import guards
 from shardpost.weekly_email import week_retention
-from shardpost.weekly_email.week_retention import OldWeeks
 from shardpost.wording import in_bytes
 
 STAYS = "old superseded records are kept"
@@ -92,7 +89,7 @@ def prune_old(installation: Installation, now: datetime, *, dry_run: bool = Fals
         young = kept_snapshots(committed.items(), now, installation.tables.snapshot_days)
         certain = latest_certain_time(((number, committed[number]) for number in young), now)
         at = certain - timedelta(days=installation.settings.history_days)
-        topics = {name: installation.kafka.topic(name) for name in PRUNED}
+        topics = {name: installation.kafka.topic(name) for name in pruned_histories.PRUNED}
         of_letters = {name: origins(installation, topic) for name, topic in topics.items()}
         step("find old records")
         pruning = pruned_histories.find_superseded(installation, newest, at, of_letters)
@@ -176,7 +173,7 @@ def _remove_files(tables: Tables, found: Plan) -> None:
 
 
 # What was done for the age of one thing.
-Aged = OldWeeks | OldLetters | PrunedRecords
+Aged = week_retention.OldWeeks | removal.OldLetters | PrunedRecords
 
 
 @dataclass

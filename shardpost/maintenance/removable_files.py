@@ -39,7 +39,6 @@ from shardpost.maintenance.model.plan import (
     log_entries,
     unneeded_entries,
 )
-from shardpost.maintenance.stored_tables import Folder
 from shardpost.rebuilds import registry
 from shardpost.rebuilds.drop import unnamed
 from shardpost.rebuilds.model.rebuild import State
@@ -203,7 +202,7 @@ def _pinned(installation: Installation, now: datetime) -> tuple[dict[int, str], 
     return dict.fromkeys(noted, "stored in Kafka as published or sent") | pinned, None
 
 
-def _of_view(tables: Tables, folder: Folder, now: datetime) -> TablePlan | None:
+def _of_view(tables: Tables, folder: stored_tables.Folder, now: datetime) -> TablePlan | None:
     opened = stored_tables.opened(tables, folder.table)
     if opened is None:
         return None

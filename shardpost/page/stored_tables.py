@@ -11,14 +11,13 @@ from shardpost import tables
 from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import Snapshot
 from shardpost.page import access
-from shardpost.page.access import REBUILDS, TABLES, sees
 from shardpost.page.rendering import Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
 from shardpost.rebuilds.model.difference import TITLES
 from shardpost.rebuilds.registry import compare_open, list_described, needs_top_up
 from shardpost.wording import in_bytes
 
-router = APIRouter(prefix="/tables", dependencies=[sees(TABLES)])
+router = APIRouter(prefix="/tables", dependencies=[access.sees(access.TABLES)])
 SIZES = ("table", "rows", "files", "bytes", "log bytes", "versions", "kept for")
 SNAPSHOTS = (
     *("snapshot", "committed", "up to date at", "who holds"),
@@ -76,7 +75,7 @@ def rebuilds(visit: CurrentRequest, page: PageNumber = 1) -> Response:
     empty = "No rebuild yet: run the DAG rebuild_tables."
     current = found[-1] if found and found[-1]["state"] not in GONE else None
     listing = page_of(rows, columns, page, empty)
-    run = access.unfinished_run(visit.own.id(REBUILDS)) if current else None
+    run = access.unfinished_run(visit.own.id(access.REBUILDS)) if current else None
     return visit.answer("rebuilds.html", found, listing, current=current, run=run)
 
 
@@ -111,5 +110,5 @@ def diff(visit: CurrentRequest) -> Response:
         Listing(DIFFERENCES, rows),
         is_behind=is_behind,
         current=current,
-        run=access.unfinished_run(visit.own.id(REBUILDS)),
+        run=access.unfinished_run(visit.own.id(access.REBUILDS)),
     )

@@ -10,13 +10,12 @@ from shardpost.alerts.history import last_looks
 from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError
 from shardpost.page import access
-from shardpost.page.access import KAFKA, acts, sees
 from shardpost.page.record_outcomes import own_topics, topic_link
 from shardpost.page.rendering import Link, Listing, page_of
 from shardpost.page.request import CurrentRequest, PageNumber, PageRequest
 from shardpost.wording import duration_text
 
-router = APIRouter(prefix="/topics", dependencies=[sees(KAFKA)])
+router = APIRouter(prefix="/topics", dependencies=[access.sees(access.KAFKA)])
 FINDINGS = ("severity", "topic", "setting", "found", "expected", "why", "fix", "more")
 READERS = ("group", "topic", "records behind", "time behind", "time to loss")
 NOTHING_FOUND = "No findings: all is as declared."
@@ -97,10 +96,10 @@ def lag(visit: CurrentRequest, group: str, topic: str) -> Response:
     return visit.answer("lag.html", last, group=group, topic=topic, last=last)
 
 
-@router.post("/look", dependencies=acts(KAFKA))
+@router.post("/look", dependencies=access.acts(access.KAFKA))
 def look(visit: CurrentRequest, back: Annotated[Literal["", "topics"], Form()] = "") -> Response:
     """Have the DAG watch_kafka look now, unless it is looking."""
-    dag = visit.own.id(KAFKA)
+    dag = visit.own.id(access.KAFKA)
     run = access.unfinished_run(dag) or access.start_run(visit.name, dag, {}, "look now")
     return visit.back_to(back, f"{run} of {dag} is measuring: its results appear here when it ends")
 

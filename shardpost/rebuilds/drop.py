@@ -26,7 +26,6 @@ from shardpost.logs import step
 from shardpost.rebuilds import registry
 from shardpost.rebuilds.model.rebuild import Rebuild, State
 from shardpost.rebuilds.rebuild_job import Action, RebuildRequest
-from shardpost.rebuilds.registry import rebuilding
 from shardpost.topics import guards
 
 
@@ -93,7 +92,7 @@ def drop(
     killed before it was on record: nobody would do it later.
     """
     tables = installation.tables
-    with rebuilding(installation.files, wait=installation.files.lock_wait):
+    with registry.rebuilding(installation.files, wait=installation.files.lock_wait):
         rebuild = (
             registry.require_current(tables) if number is None else registry.get(tables, number)
         )

@@ -15,7 +15,6 @@ from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.query import select
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.storage import Tables
-from shardpost.delta.table_log import RowTable
 from shardpost.errors import ShardpostError
 from shardpost.holders import plausibility
 from shardpost.installation import Installation
@@ -147,7 +146,7 @@ def require_rule(installation: Installation, last: Snapshot) -> None:
 def insert(tables: Tables, rebuild: Rebuild) -> None:
     """Add a rebuild with a number above all others; ShardpostError if another run was first."""
 
-    def make(table: RowTable) -> None:
+    def make(table: table_log.RowTable) -> None:
         if table.newest() >= rebuild.number:
             raise ShardpostError(f"rebuild {rebuild.number} was started by another run: run again")
         table.insert(arrow_rows(REBUILDS, [rebuild]))

@@ -13,7 +13,6 @@ from shardpost.installation import Installation
 from shardpost.instants import instant_of
 from shardpost.kafka import offsets
 from shardpost.kafka.kafka import Kafka
-from shardpost.kafka.offsets import endings
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Outgoing, TopicPartition
 from shardpost.kafka.topic_metadata import partition_counts
@@ -119,7 +118,7 @@ class RequestWatch:
         What is reported once and not dispatched is left to the schedule. KafkaUnreachableError if
         Kafka does not answer.
         """
-        listed = endings(self._kafka, self._partitions, committed=True)
+        listed = offsets.endings(self._kafka, self._partitions, committed=True)
         stable = listed.require_all(self._kafka).offsets
         ends = {source.partition: offset for source, offset in stable.items()}
         if ends == self._reported:

@@ -23,7 +23,6 @@ from shardpost.kafka.records import total_size
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.topics import guards
 from shardpost.topics.declared import SHARE_HOLDERS
-from shardpost.topics.guards import NotOwnerError, inspect_stores
 from shardpost.topics.model.audit import TOPIC_RULES, findings
 from shardpost.topics.model.cluster import (
     WHICH_RELEASE,
@@ -158,7 +157,7 @@ def check_stores(installation: Installation, now: datetime) -> Iterator[DoctorFi
             if name == LEDGER:
                 WeekState(installation, week).require_ledger()
             else:
-                inspect_stores(installation, name)
+                guards.inspect_stores(installation, name)
         except ShardpostError as problem:
             yield refused(check_name, problem, DECIDE_LEDGER if name == LEDGER else None)
         else:
@@ -208,7 +207,7 @@ def check_owner(installation: Installation) -> Iterator[DoctorFinding]:
     """Say that this installation does not own the topics; nothing if it does, or nobody."""
     try:
         guards.require_owner_to_begin(installation)
-    except NotOwnerError as problem:
+    except guards.NotOwnerError as problem:
         yield refused("owner", problem, "work in the owner's home: set SHARDPOST_HOME")
     except ShardpostError:
         return  # what is missing is a finding of the topics

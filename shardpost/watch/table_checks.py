@@ -15,7 +15,6 @@ from shardpost.alerts.model.alert import EVENT, Firing
 from shardpost.delta import object_store, snapshots, storage, stored_files
 from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import NEVER, Snapshot
-from shardpost.delta.storage import TableFormError, Tables
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError, UsageError, first_line
 from shardpost.holders import plausibility
@@ -44,7 +43,7 @@ def check_alerts(installation: Installation, now: datetime) -> Iterator[DoctorFi
     else:
         names = ", ".join(channel.name for channel in known)
         yield ok("alerts", names or f"no channel (SHARDPOST_ALERTS): alerts are only in {LOG}")
-    with suppress(TableFormError), table_errors():  # that is a finding of `check_snapshot`
+    with suppress(storage.TableFormError), table_errors():  # that is a finding of `check_snapshot`
         yield _count_firing(history.list_firing(installation.tables), now)
 
 
@@ -70,7 +69,7 @@ def check_snapshot(installation: Installation, now: datetime) -> Iterator[Doctor
         yield error(name, one.why, expected, f"docs/runbook.md, {broken.rule}")
     try:
         newest = snapshots.newest(installation.tables)
-    except TableFormError as problem:
+    except storage.TableFormError as problem:
         yield refused("tables", problem, "docs/operations.md: Tables of another release")
         return
     except (ShardpostError, DeltaError, OSError) as problem:
@@ -128,7 +127,7 @@ def check_freshness(snapshot: Snapshot, now: datetime, most: timedelta) -> Docto
     return ok("snapshot", found)
 
 
-def table_problem(tables: Tables, table: Table, version: int) -> str | None:
+def table_problem(tables: storage.Tables, table: Table, version: int) -> str | None:
     """Return why a version of a table cannot be read, or None."""
     try:
         named = storage.sizes(tables, table, version)
@@ -139,6 +138,6 @@ def table_problem(tables: Tables, table: Table, version: int) -> str | None:
     return f"{storage.path_of(tables, table)}/{missing} is missing" if missing else None
 
 
-def _unreadable(tables: Tables, problems: list[str]) -> DoctorFinding:
+def _unreadable(tables: storage.Tables, problems: list[str]) -> DoctorFinding:
     cure = f"restore {tables.root} from a backup: docs/operations.md"
     return error("tables", some_of(problems, 1), "readable tables", cure)

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from shardpost.delta import parquet_files, storage, stored_files
 from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.storage import Tables, row_files
-from shardpost.delta.stored_files import data_files
 from shardpost.errors import UsageError
 from shardpost.installation import Installation
 from shardpost.kafka.kafka import Kafka
@@ -108,7 +107,7 @@ def _having(tables: Tables, folder: str, paths: Iterable[str], client: str) -> l
 
 def _parquet(tables: Tables, folder: str) -> list[str]:
     """Return all Parquet files of an audience, including those not in its table."""
-    files = data_files(tables, audience_table(folder), lambda _: False)
+    files = stored_files.data_files(tables, audience_table(folder), lambda _: False)
     return [file.path for file in files if file.path.endswith(".parquet")]
 
 

@@ -27,7 +27,6 @@ from shardpost.weekly_email.model.recipient import Member, Recipient, recipient_
 from shardpost.weekly_email.model.retry import Accepted, NoReply
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import MailLook
-from shardpost.weekly_email.own_templates import TemplateSettings, templates_of
 from shardpost.weekly_email.smtp import SmtpSession
 from shardpost.weekly_email.smtp_server import Phase, SenderSettings, SmtpServer
 
@@ -100,7 +99,7 @@ def preview(
     if not isinstance(to, Recipient):
         remark = f"no run sends it: {to.reason}"
         to = replace(found, member=member).recipient()
-    templates = templates_of(installation.values(TemplateSettings))
+    templates = own_templates.templates_of(installation.values(own_templates.TemplateSettings))
     found = replace(found, context=replace(found.context, templates=templates))
     return replace(found.preview(found.draft(to, now)), remark=remark)
 

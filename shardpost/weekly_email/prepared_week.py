@@ -16,7 +16,6 @@ from shardpost.holders import plausibility
 from shardpost.installation import Installation
 from shardpost.rebuilds import registry
 from shardpost.topics import guards
-from shardpost.topics.guards import StoreTopic
 from shardpost.weekly_email import email_job
 from shardpost.weekly_email.email_job import EmailRequest, shard_text
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
@@ -41,7 +40,7 @@ class PreparedWeek:
     """
 
     state: WeekState
-    ledger: StoreTopic
+    ledger: guards.StoreTopic
     as_of: datetime
     sender: Sender
     snapshot: Snapshot

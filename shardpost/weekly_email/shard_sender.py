@@ -20,7 +20,6 @@ from shardpost.errors import ShardpostError, said
 from shardpost.installation import Installation
 from shardpost.locks.claims import boot_clock
 from shardpost.weekly_email import ledger_topic
-from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.retry import NoReply, NotSent, RateLimit, SmtpOutcome
@@ -59,7 +58,7 @@ class ShardSender:
     def __init__(
         self,
         server: SmtpServer,
-        ledger: Ledger,
+        ledger: ledger_topic.Ledger,
         progress: Progress,
         rate_limit: RateLimit,
         stop_reason: Callable[[], str | None],

@@ -29,7 +29,6 @@ from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, Ledg
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import PAUSED_WEEKS, LedgerMark, PausedWeek
-from shardpost.weekly_email.week_state import WeekState
 
 MOST_NAMED = 20  # clients in an error
 
@@ -89,7 +88,7 @@ def resolve(installation: Installation, resolution: Resolution) -> dict[str, int
     week = resolution.week
     partitions = week_state.compacted_ledger(installation.kafka).partitions  # what to lock
     shards = by_partition(resolution.clients, partitions)
-    state = WeekState(installation, week)
+    state = week_state.WeekState(installation, week)
     with state.locked(sorted(shards)), ExitStack() as opened:
         state.require_open(resolution.when)
         if state.require_ledger().partitions != partitions:
@@ -147,7 +146,7 @@ def accept_ledger(
 
     LockedError beside a run; WeekClosedError for a week that is closed.
     """
-    state = WeekState(installation, week)
+    state = week_state.WeekState(installation, week)
     partitions = week_state.compacted_ledger(installation.kafka).partitions  # what to lock
     with state.locked(range(partitions)):
         state.require_open(now)
@@ -172,7 +171,7 @@ def pause(
     installation: Installation, week: IsoWeek, who: str, why: str, now: datetime
 ) -> PausedWeek:
     """Pause a week, and record the decision. Raises ShardpostError if it is already paused."""
-    state = WeekState(installation, week)
+    state = week_state.WeekState(installation, week)
     state.require_open(now)
     if state.paused:
         raise ShardpostError(f"nothing to pause: {state.paused.explanation}")
@@ -183,7 +182,7 @@ def resume(
     installation: Installation, week: IsoWeek, who: str, why: str, now: datetime
 ) -> PausedWeek:
     """Resume a week, and record the decision. Raises ShardpostError if it is not paused."""
-    if WeekState(installation, week).paused is None:
+    if week_state.WeekState(installation, week).paused is None:
         raise ShardpostError(f"{week} is not paused: nothing to resume")
     return _change(installation, PausedWeek(str(week), False, now, who, why), Kind.RESUMED)
 

@@ -31,7 +31,6 @@ from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import STATES, ShardStatus, cause_of, status_document
 from shardpost.weekly_email.model.week_tables import ClosedWeek
-from shardpost.weekly_email.week_state import WeekState
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def find_week(installation: Installation, week: IsoWeek, now: datetime) -> WeekS
     """Return the week as of now."""
     topic = installation.kafka.topic("weekly-emails")
     partitions = partition_counts(installation.kafka, [topic])[topic]
-    state = WeekState(installation, week)
+    state = week_state.WeekState(installation, week)
     closed = state.closed(now)
     return WeekStatus(state, None if closed else audience_of(state, now), partitions, closed)
 
@@ -118,7 +117,7 @@ def rows_of_begun(
     installation: Installation, week: IsoWeek, client: str, now: datetime
 ) -> list[dict[str, Any]]:
     """Return `rows_of` of a started week; for another, return [] without reading."""
-    is_begun = WeekState(installation, week).is_begun
+    is_begun = week_state.WeekState(installation, week).is_begun
     return rows_of(find_week(installation, week, now), client) if is_begun else []
 
 

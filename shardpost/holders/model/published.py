@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 
 from shardpost.delta.table import text_literal
 from shardpost.kafka import records
-from shardpost.kafka.records import PartitionMark
 
 
 def _whole(number: object) -> int:
@@ -89,7 +88,7 @@ class Published:
         form |= {"largest": self.largest, "low": self.low, "end": self.end, "partly": self.partly}
         return json.dumps({name: value for name, value in form.items() if value is not None})
 
-    def what_is_wrong(self, runs: Mapping[int, str], now: PartitionMark) -> str | None:
+    def what_is_wrong(self, runs: Mapping[int, str], now: records.PartitionMark) -> str | None:
         """Return why its records are not those of {number: run}, the snapshots of the tables."""
         if not self.at.number:
             return None
@@ -99,7 +98,7 @@ class Published:
             return (
                 f"a part of snapshot {self.partly.number} was published, but is not in these tables"
             )
-        return now.lost_since(PartitionMark(self.low, self.end))
+        return now.lost_since(records.PartitionMark(self.low, self.end))
 
     def since(self, largest: int) -> int:
         """Return the number of the snapshot whose later changes are to be published.

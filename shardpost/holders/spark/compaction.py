@@ -32,7 +32,6 @@ from shardpost.holders.spark.latest import close_superseded
 from shardpost.installation import Installation
 from shardpost.spark import driver, kafka_source, run_size
 from shardpost.spark.job import JobResult
-from shardpost.spark.kafka_source import FewRecords, ReadRanges
 from shardpost.topics import guards
 from shardpost.values.holding_rule import Rule
 
@@ -48,9 +47,9 @@ def build_snapshot(
     what was is undone by the next run.
     """
     kafka = installation.kafka
-    few = FewRecords.read(kafka, unread.ranges)
+    few = kafka_source.FewRecords.read(kafka, unread.ranges)
 
-    def build(read_ranges: ReadRanges) -> tuple[Snapshot, RunCounts]:
+    def build(read_ranges: kafka_source.ReadRanges) -> tuple[Snapshot, RunCounts]:
         read_ranges = partial(few.or_else, read_ranges) if few else read_ranges
         spark = driver.start_session(COMPACT_POSITIONS.name)
         records_of = partial(read_ranges, spark, kafka)

@@ -15,7 +15,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictStr, mo
 
 from shardpost.errors import ShardpostError
 from shardpost.holders.model import fields as input_fields
-from shardpost.holders.model.fields import FieldType
 from shardpost.wording import meant
 
 InputName = Literal["positions", "clients", "exchanges"]
@@ -87,9 +86,9 @@ FoundColumns = tuple[dict[str, SourceColumn], tuple[str, ...]]
 _WHOLE = r"string|(var)?char\(\d+\)|(tiny|small|big)?int|decimal\(\d+,0\)"
 # Of what fields may have besides: what is said, and types. Of an amount of true a row is rejected.
 _MORE = {
-    FieldType.TEXT: ("whole numbers", ""),
-    FieldType.NUMBER: ("numbers", r"|float|double|decimal\(\d+,\d+\)|boolean"),
-    FieldType.FLAG: ("true or false", "|boolean"),
+    input_fields.FieldType.TEXT: ("whole numbers", ""),
+    input_fields.FieldType.NUMBER: ("numbers", r"|float|double|decimal\(\d+,\d+\)|boolean"),
+    input_fields.FieldType.FLAG: ("true or false", "|boolean"),
 }
 
 
@@ -123,9 +122,9 @@ class Target:
         read = [column for column in self.all_columns if column not in self.profile.values]
         return {column: plain(named.get(column, column)) for column in read}
 
-    def type_of(self, column: str) -> FieldType:
+    def type_of(self, column: str) -> input_fields.FieldType:
         """Return what the values of a column have to be."""
-        return {one.name: one.type for one in self.fields}.get(column, FieldType.TEXT)
+        return {one.name: one.type for one in self.fields}.get(column, input_fields.FieldType.TEXT)
 
     def require_type(self, where: str, column: str, type_: str, found: str | None = None) -> None:
         """Refuse, of whatever source, what is no text or whole number; of amounts, no number.

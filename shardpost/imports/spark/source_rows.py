@@ -38,7 +38,6 @@ from shardpost.holders.spark.decoding import decoded
 from shardpost.imports.list_files import ListReader
 from shardpost.imports.model import source as sources
 from shardpost.imports.model.list_format import WATERMARK, Profile, SourceColumn, Target
-from shardpost.imports.model.source import FileSource, ImportRequest, JdbcSource, Source
 from shardpost.installation import Installation
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.records import BATCH_OVERHEAD
@@ -62,13 +61,13 @@ _CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"  # where Spark keeps char(10) of a dat
 
 
 def read_source(
-    spark: SparkSession, installation: Installation, source: Source, target: Target
+    spark: SparkSession, installation: Installation, source: sources.Source, target: Target
 ) -> tuple[DataFrame, tuple[str, ...]]:
     """Return the rows of a list, and which columns of it are ignored.
 
     ShardpostError if it cannot be read, or lacks a column.
     """
-    if isinstance(source, FileSource):
+    if isinstance(source, sources.FileSource):
         tables, name, reader = installation.tables, f"{uuid4()}.parquet", ListReader(source, target)
         listed = replace(LISTED, columns=tuple((one, "BINARY") for one in target.read))
         _, count = parquet_files.write_parts(tables, listed, reader.parts(), name)
@@ -80,7 +79,7 @@ def read_source(
 
 
 def _jdbc(
-    spark: SparkSession, installation: Installation, source: JdbcSource, target: Target
+    spark: SparkSession, installation: Installation, source: sources.JdbcSource, target: Target
 ) -> tuple[DataFrame, tuple[str, ...]]:
     # A subquery, which no `;` and no comment at its end may close.
     query = source.query.rstrip("; \t\r\n") + "\n" if source.query else None
@@ -268,7 +267,7 @@ _MARK_TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
 EXPECTED = "expected a number, or a time such as 2026-11-21T08:00:00Z, as watermark"
 
 
-def last_watermark(kafka: Kafka, request: ImportRequest) -> str | None:
+def last_watermark(kafka: Kafka, request: sources.ImportRequest) -> str | None:
     """Return where an increment begins; None if none was applied, or it is forgotten.
 
     An older one than the last, by another clock, would only have rows taken again.

@@ -38,7 +38,6 @@ from shardpost.rebuilds.spark import histories
 from shardpost.rebuilds.spark.top_up import standby_writer
 from shardpost.spark import driver, kafka_source
 from shardpost.spark.delta_files import paths, read_files
-from shardpost.spark.kafka_source import ReadRanges
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +139,7 @@ def build(installation: Installation, rebuild: Rebuild, pinned: Snapshot) -> Reb
 
 
 def _build(
-    installation: Installation, number: int, pinned: Snapshot, read_ranges: ReadRanges
+    installation: Installation, number: int, pinned: Snapshot, read_ranges: kafka_source.ReadRanges
 ) -> Rebuild:
     rebuild = registry.require_current(installation.tables, number)
     spark = driver.start_session(REBUILD_TABLES.name)

@@ -24,7 +24,6 @@ from shardpost.holders.inputs import mappings_of
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import compared
-from shardpost.holders.model.view_tables import LAYERED, VIEW
 from shardpost.holders.plausibility import require_inputs
 from shardpost.holders.spark.compaction_run import (
     FewRows,
@@ -57,13 +56,13 @@ def standby_writer(
         table.name: restore_table(where, table, last)
         if table.name in own
         else at.tables.get(table.name, 0)
-        for table in VIEW
+        for table in t.VIEW
     }
     writer = TableWriter(spark, where, versions, last, number=at.number)
-    for table in VIEW:
+    for table in t.VIEW:
         if table.name not in own:
             moved = at.tables.get(table.name) != last.tables.get(table.name)
-            folded = at.folded_up_to(table.name) if table in LAYERED else None
+            folded = at.folded_up_to(table.name) if table in t.LAYERED else None
             writer.share(table, folded, moved=moved)
     return writer
 
