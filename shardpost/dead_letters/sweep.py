@@ -24,7 +24,6 @@ from operator import attrgetter
 from sqlite3 import Connection
 from typing import Any, TypeVar
 
-from shardpost import logs
 from shardpost.dead_letters import letters_table, stored_letters
 from shardpost.dead_letters.foreign_intake import naming, take_in
 from shardpost.dead_letters.letter_topics import current_progress, routes_of, writer_of
@@ -43,7 +42,7 @@ from shardpost.kafka.offsets import partitions_with_records
 from shardpost.kafka.reading import read_selected
 from shardpost.kafka.records import Outgoing, Record, TopicPartition, batches, size_of
 from shardpost.kafka.transactions import TooLargeError, Transactions
-from shardpost.logs import step
+from shardpost.logs import configure_logging, step
 from shardpost.projection import disk_errors_explained, open_temporary
 from shardpost.spark import driver
 from shardpost.spark.job import JobResult
@@ -280,6 +279,6 @@ def _in_tasks(body: Callable[[Item], Result], items: Sequence[Item]) -> list[Res
 
 
 def _in_task(body: Callable[[Item], Result], item: Item) -> Result:
-    logs.configure_logging()
+    configure_logging()
     gc.set_threshold(GC_THRESHOLD, *gc.get_threshold()[1:])
     return body(item)

@@ -29,7 +29,6 @@ import pyarrow.compute as pc
 from shardpost.delta import parquet_files, snapshots, storage
 from shardpost.delta.rewritten_files import split_by_key
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
@@ -129,7 +128,7 @@ def superseded_records(
 
 
 def _candidates(
-    tables: Tables, table: Table, paths: Sequence[str], horizon: Horizon
+    tables: storage.Tables, table: Table, paths: Sequence[str], horizon: Horizon
 ) -> Iterator[pa.Table]:
     """Yield the candidates of files with their places: `file`, a number, and `row`."""
     for number, path in enumerate(paths):

@@ -24,8 +24,7 @@ from shardpost.installation import Installation
 from shardpost.locks.locks import exclusive
 from shardpost.logs import step
 from shardpost.watch import sources
-from shardpost.watch.model import conditions
-from shardpost.watch.model.conditions import Observations, disk_full
+from shardpost.watch.model.conditions import NOT_MEASURED, Observations, disk_full
 
 Collect = Callable[[Installation, datetime], Observations]
 Sources = Mapping[str, Collect]  # by name
@@ -70,7 +69,7 @@ def _collect(
         return found
     failed = Observations(unmeasured={name})
     failed.measure("source_up", 0, source=name)
-    failed.conditions.append(conditions.NOT_MEASURED.broken(name, text))
+    failed.conditions.append(NOT_MEASURED.broken(name, text))
     return failed
 
 

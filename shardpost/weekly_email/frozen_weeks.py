@@ -20,7 +20,6 @@ from deltalake.exceptions import CommitFailedError
 from shardpost.delta import storage, stored_files, table_log
 from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.query import query, rows, select, stream
-from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table, text_literal
 from shardpost.errors import ShardpostError
 from shardpost.kafka.records import partition_of
@@ -35,7 +34,7 @@ WITH_ADDRESS = "recipients with an address"
 class FrozenWeeks:
     """The table `frozen_weeks` and the audience tables of its weeks."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: storage.Tables) -> None:
         self._tables = tables
 
     def list_all(self) -> list[FrozenWeek]:

@@ -16,8 +16,7 @@ from shardpost.holders import plausibility
 from shardpost.installation import Installation
 from shardpost.rebuilds import registry
 from shardpost.topics import guards
-from shardpost.weekly_email import email_job
-from shardpost.weekly_email.email_job import EmailRequest, shard_text
+from shardpost.weekly_email.email_job import EmailRequest, parse_shards, shard_text
 from shardpost.weekly_email.frozen_weeks import RECIPIENTS, FrozenWeeks
 from shardpost.weekly_email.model.email_context import EmailContext, Sender
 from shardpost.weekly_email.model.mail_templates import MailTemplates
@@ -103,7 +102,7 @@ def preview_week(
     if request.is_real and state.paused:
         raise WeekPausedError(state.paused.explanation)
     ledger = state.require_ledger()
-    chosen = email_job.parse_shards(request.shards, ledger.partitions)
+    chosen = parse_shards(request.shards, ledger.partitions)
     snapshot = snapshots.current(installation.tables)
     if not request.country_changed:
         registry.require_rule(installation, snapshot)

@@ -20,7 +20,6 @@ from shardpost.delta import parquet_files, storage, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import OpenedTables
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table, Version, layered
 from shardpost.holders.inputs import registry_of
 from shardpost.holders.model import view_tables as t
@@ -47,7 +46,7 @@ class TableWriter:
     def __init__(
         self,
         spark: SparkSession,
-        where: Tables,
+        where: storage.Tables,
         versions: dict[str, int],
         last: Snapshot | None,
         number: int | None = None,

@@ -22,10 +22,9 @@ from pyspark.storagelevel import StorageLevel
 
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import one_line, shown
-from shardpost.holders.model import view_tables
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.lost_records import NamedKeys
-from shardpost.holders.model.view_tables import RETRY_NAMES
+from shardpost.holders.model.view_tables import REJECTED_RECORDS, RETRY_NAMES
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, as_frame
 from shardpost.holders.spark.corrections import Corrections
 from shardpost.holders.spark.history import Appended, append_corrections, append_originals
@@ -180,7 +179,7 @@ def keep_rejected(run: CompactionRun, update: InputUpdate) -> None:
         "%s: %d records rejected%s; the table rejected_records keeps them completely%s",
         *(topic, count, unnamed, other),
     )
-    run.tables.append(view_tables.REJECTED_RECORDS, whole)
+    run.tables.append(REJECTED_RECORDS, whole)
 
 
 def uncertain_keys(

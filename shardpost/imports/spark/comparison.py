@@ -41,12 +41,11 @@ from shardpost.imports.model.plan import MOST_LISTED, MOST_SAMPLES, WRITTEN, Cha
 from shardpost.imports.model.source import HEADER, ImportRequest, is_id_of
 from shardpost.imports.spark import source_rows
 from shardpost.installation import Installation
-from shardpost.kafka import topic_metadata
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.offsets import stable_ends
 from shardpost.kafka.reading import open_transaction_at, read_to_end, record_of
 from shardpost.kafka.records import OffsetRange
-from shardpost.kafka.topic_metadata import changed_topics, topic_ids
+from shardpost.kafka.topic_metadata import changed_topics, partition_counts, topic_ids
 from shardpost.logs import step
 from shardpost.spark import driver
 from shardpost.spark.delta_files import read
@@ -75,7 +74,7 @@ def find_base(installation: Installation, into: InputName = "positions") -> Base
         raise ShardpostError(f"there is no snapshot to compare a list with: {COMPACT}")
     topic = installation.kafka.topic(into)
     retries = installation.settings.retry_rules.retry_topic(topic)
-    counts = topic_metadata.partition_counts(installation.kafka, [topic, retries])
+    counts = partition_counts(installation.kafka, [topic, retries])
     known = {topic: id_ for topic, id_ in snapshot.topic_ids.items() if topic in counts}
     if changed := changed_topics(known, topic_ids(installation.kafka, counts)):
         raise not_compared("; ".join(changed.values()))

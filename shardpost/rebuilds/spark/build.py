@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 from shardpost.delta import storage
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
-from shardpost.delta.storage import Tables
 from shardpost.delta.table import Table
 from shardpost.holders.inputs import mappings_of
 from shardpost.holders.model import view_tables as t
@@ -210,7 +209,7 @@ def _superseded(installation: Installation, rebuild: Rebuild, pinned: Snapshot) 
                 yield f"topic {topic}: {known - held:,} of {known:,} records read"
 
 
-def counted(tables: Tables, view: Snapshot) -> Counts:
+def counted(tables: storage.Tables, view: Snapshot) -> Counts:
     """Return the counts of a view, from its tables."""
     [open_] = _row(tables, view, t.POSITIONS, "count(*) AS n FROM positions WHERE is_open")
     select = "count(*) AS n, sum(cardinality(positions)) AS held"
@@ -221,6 +220,6 @@ def counted(tables: Tables, view: Snapshot) -> Counts:
     return Counts(open_, holders, held, rejected, unknown)
 
 
-def _row(tables: Tables, view: Snapshot, table: Table, select: str) -> list[int]:
+def _row(tables: storage.Tables, view: Snapshot, table: Table, select: str) -> list[int]:
     [row] = rows(tables, f"SELECT {select}", at_snapshot(view, table))
     return [int(value or 0) for value in row.values()]

@@ -13,10 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from shardpost.delta import storage
 from shardpost.delta.query import OpenedTables
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.storage import Tables
+from shardpost.delta.storage import Tables, files_after
 from shardpost.delta.table import LayeredVersion, Table, Version, layered, text_literal
 from shardpost.errors import ShardpostError
 from shardpost.holders.folding import Folding, restore_table
@@ -88,7 +87,7 @@ def top_up(
     new, records = dict[Table, list[str]](), 0
     for history in (source.history for source in t.INPUTS.values()):
         located, version = at.located(history), at.tables[history.name]
-        files = storage.files_after(installation.tables, located, version, view.number)
+        files = files_after(installation.tables, located, version, view.number)
         paths = (file.path for file in files)
         new[history] = delta_files.paths(installation.tables, located, paths)
         records += sum(file.rows for file in files)
