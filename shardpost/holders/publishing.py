@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import runs_of
@@ -31,6 +31,7 @@ from shardpost.holders.share_holders_topic import (
 )
 from shardpost.installation import Installation
 from shardpost.kafka import offsets, topic_metadata
+from shardpost.kafka.clients import GroupConsumer
 from shardpost.kafka.kafka import MOST_WRITERS
 from shardpost.kafka.records import TopicPartition, in_batches
 from shardpost.kafka.transactions import (
@@ -43,9 +44,6 @@ from shardpost.kafka.transactions import (
 from shardpost.logs import step
 from shardpost.topics import guards
 from shardpost.wording import counted
-
-if TYPE_CHECKING:
-    from shardpost.kafka.clients import GroupConsumer
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +125,7 @@ class _Publisher:
         return [there.partition for there in behind]
 
     def _look(
-        self, partitions: Sequence[TopicPartition], reader: "GroupConsumer"
+        self, partitions: Sequence[TopicPartition], reader: GroupConsumer
     ) -> list[PublishedPartition]:
         self._runs = runs_of(self._installation.tables, self._snapshot)
         return published_partitions(self._installation.kafka, reader, partitions, self._runs)

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -29,14 +29,12 @@ from shardpost.holders.model.published import Place, PlaceRange, SnapshotRun, pl
 from shardpost.holders.model.view_tables import REJECTED_RECORDS
 from shardpost.installation import Installation
 from shardpost.kafka import offsets, topic_metadata
+from shardpost.kafka.clients import GroupConsumer
 from shardpost.kafka.records import Outgoing, Record, TopicPartition, batch_bytes
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.logs import step
 from shardpost.topics import guards
 from shardpost.wording import counted
-
-if TYPE_CHECKING:
-    from shardpost.kafka.clients import GroupConsumer
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +147,7 @@ class _Sending:
             **topic_metadata.producer_config(self._config),
         )
 
-    def _sent(self, reader: "GroupConsumer", sent: int) -> _Sent:
+    def _sent(self, reader: GroupConsumer, sent: int) -> _Sent:
         """Return how far letters were sent, by Kafka or else by the table.
 
         That is where Kafka has forgotten, or names a snapshot that is gone: tables were restored.

@@ -11,7 +11,6 @@ run that made the snapshot, so its row must be kept.
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from shardpost.delta import storage
 from shardpost.delta.query import at_snapshot, rows
@@ -23,12 +22,10 @@ from shardpost.holders.model.published import Published
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.installation import Installation
 from shardpost.kafka import offsets, topic_metadata
+from shardpost.kafka.clients import GroupConsumer
 from shardpost.kafka.kafka import Kafka
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing, PartitionMark, TopicPartition, batch_bytes
-
-if TYPE_CHECKING:
-    from shardpost.kafka.clients import GroupConsumer
 
 PUBLISH_GROUP = "shardpost-publish"
 
@@ -56,7 +53,7 @@ class PublishedPartition:
 
 def published_partitions(
     kafka: Kafka,
-    reader: "GroupConsumer",
+    reader: GroupConsumer,
     partitions: Sequence[TopicPartition],
     runs: Mapping[int, str],
 ) -> list[PublishedPartition]:
@@ -83,7 +80,7 @@ def _all_published(kafka: Kafka) -> dict[TopicPartition, Published]:
 
 
 def _published(
-    kafka: Kafka, reader: "GroupConsumer", partitions: Collection[TopicPartition]
+    kafka: Kafka, reader: GroupConsumer, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, Published]:
     """Return what the consumer's group has noted of each partition."""
     committed = offsets.committed_offsets(kafka, reader, partitions)

@@ -6,7 +6,7 @@ from enum import StrEnum
 from shardpost.errors import UsageError
 from shardpost.holders.compaction_job import jars_of_inputs
 from shardpost.installation import Installation
-from shardpost.rebuilds.model.rebuild import HISTORIES, NAMES, Source, with_dependents
+from shardpost.rebuilds.model.rebuild import HISTORIES, NAMES, Source, State, with_dependents
 from shardpost.spark.job import JobSpec
 from shardpost.values.holding_rule import Rule, parsed
 
@@ -77,7 +77,6 @@ def _records(installation: Installation) -> int:
     from shardpost.delta.query import table_errors
     from shardpost.holders.model.view_tables import INPUTS
     from shardpost.rebuilds import registry
-    from shardpost.rebuilds.model.rebuild import State
 
     tables = installation.tables
     with table_errors():
