@@ -1,11 +1,8 @@
 """What it costs that inputs have another form: the same positions, each form beside plain JSON."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ from bench.holders import require
 from bench.ours import Ours, steps
 from bench.stream import Record
 from bench.table import Case, markdown
+from shardpost.embedded import demo
 from shardpost.settings import Settings
 
 SCHEMA = {
@@ -92,7 +90,7 @@ def _in_form(form: Form, records: Iterator[Record]) -> Iterator[Written]:
 def measure(settings: Settings, size: int, more: int, runs: int) -> None:
     """Measure each form from nothing and after `more` records, in turn; print the table."""
     Ours(settings, "ours-warm-up", "warm-up").warm_up()
-    with _registry() as url:
+    with demo.schema_registry({"value": SCHEMA}) as url:
         forms = [Form("plain JSON", None, json.dumps), *_forms(url)]
         ours = {form.name: _application(settings, form, size) for form in forms}
         full = [Case(f"{form.name}, from nothing", size) for form in forms]
@@ -139,30 +137,3 @@ def _check(ours: Ours, size: int, more: int) -> None:
     expected = stream.holders(stream.records(size, more=more))
     found = kafka.latest(ours.settings, ours.settings.topic("share-holders"))
     require(expected, found, ours.settings.home.name)
-
-
-class _OneSchema(BaseHTTPRequestHandler):
-    """A registry of one schema, as Confluent's API gives it."""
-
-    def do_GET(self) -> None:
-        text = json.dumps({"schemaType": "AVRO", "schema": json.dumps(SCHEMA)}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-@contextmanager
-def _registry() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _OneSchema)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

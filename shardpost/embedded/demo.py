@@ -101,25 +101,28 @@ def _in_avro(key: str, form: Mapping[str, Any] | None) -> list[bytes]:
 
 
 class _Registry(BaseHTTPRequestHandler):
-    """A registry of the two schemas, by the ids 1 and 2: what of Confluent's API a run asks."""
+    """What of Confluent's API a run asks."""
+
+    known: Mapping[str, Any]  # schemas, by how a path ends
 
     def do_GET(self) -> None:
         """Answer by id, or the newest of a subject."""
-        known = {f"/schemas/ids/{number}": one for number, one in enumerate(SCHEMAS.values(), 1)}
-        known |= {f"/subjects/positions-{part}/versions/latest": SCHEMAS[part] for part in SCHEMAS}
-        found = {"schema": json.dumps(known[self.path])}
+        [schema] = [one for end, one in self.known.items() if self.path.endswith(end)]
         self.send_response(HTTPStatus.OK)
         self.end_headers()
-        self.wfile.write(json.dumps(found).encode())
+        self.wfile.write(json.dumps({"schema": json.dumps(schema)}).encode())
 
     def log_message(self, *_: object) -> None:
         """Print nothing."""
 
 
 @contextmanager
-def schema_registry() -> Iterator[str]:
-    """Run the registry in this process, and give its URL."""
-    with ThreadingHTTPServer((daemons.LOOPBACK, 0), _Registry) as server:
+def schema_registry(schemas: Mapping[str, Any] = SCHEMAS) -> Iterator[str]:
+    """Run a registry of {key or value: its schema}, by ids from 1 on; give its URL."""
+    known = {f"/schemas/ids/{number}": one for number, one in enumerate(schemas.values(), 1)}
+    known |= {f"-{part}/versions/latest": one for part, one in schemas.items()}
+    answers = type("_Answers", (_Registry,), {"known": known})
+    with ThreadingHTTPServer((daemons.LOOPBACK, 0), answers) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://{daemons.LOOPBACK}:{server.server_port}"
         server.shutdown()
