@@ -9,7 +9,10 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SHIPPED = "shardpost/shipped"
-NAMES = ("dags", "spark_jobs", "ivy", "requirements.txt", ".env.example", "docs/runbook.md")
+NAMES = (
+    *("dags", "spark_jobs", "ivy", "requirements.txt", ".env.example"),
+    *("docs/runbook.md", "docs/schemas"),
+)
 
 
 class ShippedFiles(BuildHookInterface[Any]):

@@ -20,6 +20,7 @@ CHECKOUT = PACKAGE.parent if IS_CHECKOUT else _SHIPPED
 DAGS = CHECKOUT / "dags"
 PLUGINS = CHECKOUT / "plugins"  # a wheel has them as modules, which Airflow finds by an entry point
 SPARK_JOBS = CHECKOUT / "spark_jobs"
+SCHEMAS = CHECKOUT / "docs" / "schemas"  # {topic}.json
 
 # Of a user without a home folder it stays relative to `~`, and is refused as that.
 _USERS = CHECKOUT if IS_CHECKOUT else Path(os.path.expanduser("~/.shardpost"))  # noqa: PTH111

@@ -159,6 +159,21 @@ TAKE_OVER = click.option(
     is_flag=True,
     help="Take ownership of the topics; the installation that owned them is refused.",
 )
+
+
+def _registry_url(text: str) -> str:
+    from shardpost.holders.model.input_mapping import registry_url
+
+    return registry_url(text)
+
+
+REGISTRY = click.option(
+    "--registry",
+    "url",
+    type=Parsed("url", _registry_url),
+    metavar="URL",
+    help="Schema registry, with Confluent's API; by default one that SHARDPOST_INPUTS names.",
+)
 SNAPSHOT = click.option(
     "--snapshot", "number", type=int, metavar="N", help="Snapshot to read; by default the newest."
 )

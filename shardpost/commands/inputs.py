@@ -5,11 +5,10 @@ from typing import Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, Parsed, print_document, text_table
+from shardpost.commands.console import AS_JSON, REGISTRY, print_document, text_table
 from shardpost.errors import DONE, NEEDS_ATTENTION, UsageError
 from shardpost.holders.compaction_job import CHECK_INPUTS
 from shardpost.holders.model.compaction_request import CheckRequest
-from shardpost.holders.model.input_mapping import Registry, registry_url
 from shardpost.holders.suggested_input import suggested
 from shardpost.installation import opened
 from shardpost.spark.submit import submit
@@ -48,13 +47,7 @@ def check_command(topics: tuple[TopicName, ...], sample: int) -> int:
 
 @inputs_command.command("suggest")
 @click.argument("topic")
-@click.option(
-    "--registry",
-    "url",
-    type=Parsed("url", registry_url),
-    metavar="URL",
-    help="Schema registry, with Confluent's API; by default one that SHARDPOST_INPUTS names.",
-)
+@REGISTRY
 @AS_JSON
 def suggest_command(topic: str, url: str | None) -> int:
     """Print an entry for SHARDPOST_INPUTS, made from the newest records of a topic.
@@ -66,7 +59,7 @@ def suggest_command(topic: str, url: str | None) -> int:
     by_name = {installation.topic(name): name for name in INPUTS} | {name: name for name in INPUTS}
     if topic not in by_name:
         raise UsageError(f"{topic}: expected {', '.join(by_name)}{meant(topic, by_name)}")
-    found = suggested(installation, by_name[topic], Registry(url=url) if url else None)
+    found = suggested(installation, by_name[topic], url)
     print_document(found.entry | {"notes": found.notes}, found.lines)
     return NEEDS_ATTENTION if found.lacks else DONE
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.console import AS_JSON, YES, can_ask, confirm, print_document, text_table
-from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, one_line
+from shardpost.checkout import SCHEMAS
+from shardpost.commands import console
+from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError, one_line
 from shardpost.installation import opened
 from shardpost.wording import counted, duration_text
 
@@ -25,8 +26,8 @@ def topics_command() -> None:
 
 @topics_command.command("apply")
 @click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
-@YES
-@AS_JSON
+@console.YES
+@console.AS_JSON
 def apply_command(dry_run: bool) -> int:
     """Create missing declared topics, and repair what can be repaired without loss.
 
@@ -35,17 +36,17 @@ def apply_command(dry_run: bool) -> int:
     from shardpost.topics.creation import apply_topics
 
     installation = opened()
-    if not dry_run and can_ask():
+    if not dry_run and console.can_ask():
         planned = apply_topics(installation, dry_run=True)
         if any(one.created or one.plan.changes for one in planned):
-            confirm("Do that?", lambda: [one.as_text() for one in planned])
+            console.confirm("Do that?", lambda: [one.as_text() for one in planned])
     applied = apply_topics(installation, dry_run=dry_run)
-    print_document(applied, lambda: "\n".join(one.as_text() for one in applied))
+    console.print_document(applied, lambda: "\n".join(one.as_text() for one in applied))
     return NEEDS_ATTENTION if any(one.plan.refusals for one in applied) else DONE
 
 
 @topics_command.command("audit")
-@AS_JSON
+@console.AS_JSON
 def audit_command() -> int:
     """Report every departure from what is declared or safe, with its fix; change nothing.
 
@@ -55,8 +56,34 @@ def audit_command() -> int:
 
     found = audit(opened(), datetime.now(UTC))
     text = "no findings: everything is as declared"
-    print_document(found, lambda: "\n".join(map(_finding_text, found)) or text)
+    console.print_document(found, lambda: "\n".join(map(_finding_text, found)) or text)
     return NEEDS_ATTENTION if any(one.needs_attention for one in found) else DONE
+
+
+@topics_command.command("register")
+@console.REGISTRY
+@console.AS_JSON
+def register_command(url: str | None) -> None:
+    """Register JSON Schemas with a schema registry, of the values that have a form of our own.
+
+    Each becomes the newest of the subject `<topic>-value`, if it is not, and its id is printed. Not
+    those of inputs, nor of letters and retries, whose values are those of others.
+    """
+    from shardpost.holders.inputs import registries, registry_of
+    from shardpost.kafka.schema_registry import Schema
+    from shardpost.topics.declared import OWN_VALUES
+
+    installation = opened()
+    found = registries(installation, url)
+    if len(found) != 1:
+        urls = ", ".join(one.url for one in found) or "none"
+        raise UsageError(f"expected one registry, found {urls}: add --registry URL")
+    ids = dict[str, int]()
+    for name in (spec.name for spec in OWN_VALUES):
+        text = (SCHEMAS / f"{name}.json").read_text()
+        asked = registry_of(installation, name, found[0])
+        ids[f"{asked.topic}-value"] = asked.register("value", Schema("JSON", text))
+    console.print_document(ids, lambda: console.text_table(("subject", "id"), ids.items()))
 
 
 def _finding_text(one: "Finding") -> str:
@@ -83,7 +110,7 @@ HEADING = ("time to loss", "group", "partition", "records", "time behind", "reas
     "--topic", "topics", multiple=True, metavar="NAME", help="Only this topic; repeatable."
 )
 @click.option("--all", "with_own", is_flag=True, help="Also show Shardpost's own groups.")
-@AS_JSON
+@console.AS_JSON
 def lag_command(groups: Sequence[str], topics: Sequence[str], with_own: bool) -> int:
     """Print a line for each consumer group: what is unread, and when that can be lost.
 
@@ -108,7 +135,7 @@ def lag_command(groups: Sequence[str], topics: Sequence[str], with_own: bool) ->
         click.echo(f"shardpost: unknown: {problem}", err=True)
     if found.others:
         click.echo(f"groups that are not consumer groups: {', '.join(found.others)}", err=True)
-    print_document(
+    console.print_document(
         found.rows,
         lambda: lag_text(
             found.rows,
@@ -132,12 +159,12 @@ def lag_text(
     found = [GroupLag(name, _state(own, warning), own) for name, own in of_group.items()]
     shown = [one for one in found if with_own or one.state != "OK" or one.name not in OWN_READERS]
     shown.sort(key=lambda one: (one.name in OWN_READERS, STATES.index(one.state), one.name))
-    text = [text_table(GROUPS, [one.cells() for one in shown])] if shown else []
+    text = [console.text_table(GROUPS, [one.cells() for one in shown])] if shown else []
     if not with_own and (own := [one.name for one in found if one not in shown]):
         text.append(f"{counted(len(own), 'group')} of Shardpost's own: OK (--all lists them)")
     losing = [row for row in rows if row.seconds_to_loss is not None or _is_unknown(row)]
     if with_partitions and losing:
-        text.append(text_table(HEADING, [_cells(row) for row in losing]))
+        text.append(console.text_table(HEADING, [_cells(row) for row in losing]))
     return "\n".join(text) or "no reader has committed an offset"
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError
-from shardpost.holders.model.input_mapping import InputMapping, Mappings, read_mappings
+from shardpost.holders.model.input_mapping import Mappings, Registry, read_mappings
 from shardpost.holders.model.lost_records import compaction_of
 from shardpost.holders.model.record_order import require_orderable
 from shardpost.holders.model.topic_state import TopicState, Unread, ranges_to_read, require_readable
@@ -44,15 +44,22 @@ def mappings_of(installation: Installation) -> Mappings:
     return read_mappings(path, read_text(path, advice="correct SHARDPOST_INPUTS"))
 
 
-def registry_of(
-    installation: Installation, name: TopicName, mapping: InputMapping
-) -> SchemaRegistry | None:
-    """Return a client of an input's registry, which knows nothing yet; None if it has none."""
-    if (one := mapping.registry) is None:
-        return None
+def registry_of(installation: Installation, name: TopicName, one: Registry) -> SchemaRegistry:
+    """Return a client of a registry for a topic, which knows nothing yet."""
     settings, topic = installation.settings, installation.topic(name)
     login = (one.user, settings.registry_password or "") if one.user else None
     return SchemaRegistry(one.url, topic, settings.kafka_timeout, login, one.ca)
+
+
+def registries(installation: Installation, url: str | None) -> list[Registry]:
+    """Return the registry at a URL, with the login that SHARDPOST_INPUTS has for it, if any.
+
+    Without a URL those that the file names.
+    """
+    named = [one.registry for one in mappings_of(installation).values() if one.registry]
+    if url is not None:
+        named = [one for one in named if one.url == url][:1] or [Registry(url=url)]
+    return [*dict.fromkeys(named)]
 
 
 def input_topics(kafka: Kafka) -> list[str]:

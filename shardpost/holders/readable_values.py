@@ -34,11 +34,11 @@ class ReadableValues:
     """
 
     def __init__(self, installation: Installation) -> None:
-        self._registries: dict[str, SchemaRegistry | None] = {}
+        self._registries: dict[str, SchemaRegistry] = {}
         with suppress(ShardpostError):  # the file is wrong, as whoever reads inputs says
             for name, mapping in mappings_of(installation).items():
-                asked = registry_of(installation, name, mapping)
-                self._registries[installation.topic(name)] = asked
+                if at := mapping.registry:
+                    self._registries[installation.topic(name)] = registry_of(installation, name, at)
 
     def read(self, record: Record) -> Readable:
         """Return the value of a record."""

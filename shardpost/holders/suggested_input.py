@@ -16,7 +16,7 @@ from uuid import UUID
 import yaml
 
 from shardpost.errors import ShardpostError, UsageError, single_line
-from shardpost.holders.inputs import mappings_of, registry_of
+from shardpost.holders.inputs import registries, registry_of
 from shardpost.holders.model.fields import MAX_QUOTED, FieldType
 from shardpost.holders.model.input_mapping import (
     FIELDS,
@@ -71,11 +71,11 @@ class Suggestion(NamedTuple):
         yield from (f"    # {name}: {note}" for name, note in self.notes.items())
 
 
-def suggested(installation: Installation, name: TopicName, registry: Registry | None) -> Suggestion:
+def suggested(installation: Installation, name: TopicName, url: str | None) -> Suggestion:
     """Return an entry for the newest records of an input.
 
-    Schemas are in that registry, else in one that SHARDPOST_INPUTS names. ShardpostError if no
-    record has a value, or they have several formats; UsageError if a registry is needed.
+    Schemas are in the registry at that URL, else in one that SHARDPOST_INPUTS names. ShardpostError
+    if no record has a value, or they have several formats; UsageError if a registry is needed.
     """
     topic = installation.kafka.topic(name)
     records = newest_records(installation.kafka, topic, SAMPLE)
@@ -83,9 +83,8 @@ def suggested(installation: Installation, name: TopicName, registry: Registry | 
     if not whole:
         found = "only tombstones" if records else "none"
         raise ShardpostError(f"topic {topic}: expected records with values, found {found}")
-    named = () if registry else (one.registry for one in mappings_of(installation).values())
-    registry = registry or next(filter(None, named), None)
-    asked = registry_of(installation, name, InputMapping(registry=registry))
+    registry = next(iter(registries(installation, url)), None)
+    asked = registry_of(installation, name, registry) if registry else None
     value, key = _read(whole, "value", asked), _read(whole, "key", asked)
     return suggestion(name, key, value, registry)
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -20,6 +20,7 @@ import httpx
 from shardpost.errors import ShardpostError, single_line
 
 OK, NOT_FOUND, TOO_MANY, SERVER_ERROR = 200, 404, 429, 500
+REFUSED = (409, 422)  # an incompatible schema, an invalid one
 # Confluent's codes for a subject, a version, a schema that is not there.
 UNKNOWN = (40401, 40402, 40403)
 PAUSE, MAX_SHOWN = 0.2, 200
@@ -55,6 +56,14 @@ class SchemaRegistry:
         """Return the newest schema of the topic's keys, or values; None if there is none."""
         return self._whole(self._get(_version(f"{self.topic}-{part}", "latest")))
 
+    def register(self, part: str, schema: Schema) -> int:
+        """Have a schema be the newest of the topic's keys, or values, if it is not; return its id.
+
+        ShardpostError also if the registry refuses it, as one incompatible with the subject's own.
+        """
+        body = {"schemaType": schema.kind, "schema": schema.text}
+        return int(self._answer(_version(f"{self.topic}-{part}"), body)["id"])
+
     def _whole(self, found: Any) -> Schema | None:
         if found is None:
             return None
@@ -78,23 +87,28 @@ class SchemaRegistry:
 
     def _get(self, path: str) -> Any:
         """Return the document at a path; None if the registry has nothing there."""
+        if path not in self._known:
+            self._known[path] = self._answer(path)
+        return self._known[path]
+
+    def _answer(self, path: str, body: dict[str, str] | None = None) -> Any:
+        """Return what the registry answers to a GET, or to a POST of a body."""
         until, url = time.monotonic() + self.seconds, f"{self.url.rstrip('/')}/{path}"
-        while path not in self._known:
+        ask = partial(httpx.request, "GET" if body is None else "POST", url, json=body)
+        while True:
             left = max(PAUSE, until - time.monotonic())
             try:
-                response = httpx.get(url, auth=self.login, verify=self._verify, timeout=left)
+                response = ask(auth=self.login, verify=self._verify, timeout=left)
                 status, text = response.status_code, response.text
             except httpx.HTTPError as error:
                 status, text = SERVER_ERROR, str(error) or type(error).__name__
             found = f"found {status} {single_line(text, MAX_SHOWN)} at {path}"
             if status < SERVER_ERROR and status != TOO_MANY:
-                self._known[path] = self._document(status, text, found)
-            elif time.monotonic() + PAUSE >= until:
+                return self._document(status, text, found)
+            if time.monotonic() + PAUSE >= until:
                 within = f"expected an answer within {self.seconds:g} s (SHARDPOST_KAFKA_TIMEOUT)"
                 raise self._error(f"{within}, {found}: start it, or correct `registry`")
-            else:
-                time.sleep(PAUSE)
-        return self._known[path]
+            time.sleep(PAUSE)
 
     def _document(self, status: int, text: str, found: str) -> Any:
         document = None
@@ -105,6 +119,9 @@ class SchemaRegistry:
         code = document.get("error_code") if isinstance(document, dict) else None
         if status == NOT_FOUND and code in UNKNOWN:
             return None
+        if status in REFUSED and code:
+            cure = "if its readers can take it, correct the subject's compatibility or mode"
+            raise self._error(f"expected the schema to be taken, {found}: {cure}")
         cure = "correct its `url`, its `user`, or SHARDPOST_REGISTRY_PASSWORD"
         raise self._error(f"expected Confluent's API, {found}: {cure}")
 
@@ -112,5 +129,5 @@ class SchemaRegistry:
         return ShardpostError(f"SHARDPOST_INPUTS: schema registry {self.url}: {why}")
 
 
-def _version(subject: str, version: object) -> str:
-    return f"subjects/{quote(subject, safe='')}/versions/{version}"
+def _version(subject: str, *version: object) -> str:
+    return "/".join(["subjects", quote(subject, safe=""), "versions", *map(str, version)])

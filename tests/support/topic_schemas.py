@@ -7,16 +7,15 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from shardpost.checkout import CHECKOUT
+from shardpost.checkout import SCHEMAS
 from shardpost.kafka.records import Outgoing, Record, header_bytes
 
-FOLDER = CHECKOUT / "docs" / "schemas"
 BYTE_FOR_BYTE = ("dead-letters", "retries", "parking-lot")  # whose values are any bytes
 
 
 @cache
 def schema(topic: str) -> dict[str, Any]:
-    return dict(json.loads((FOLDER / f"{topic}.json").read_text()))
+    return dict(json.loads((SCHEMAS / f"{topic}.json").read_text()))
 
 
 def problems(topic: str, record: Outgoing | Record) -> list[str]:

@@ -30,12 +30,12 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Ask:
             assert request.headers["authorization"] == "Basic bWU6aHVzaA=="
             return answer(asked[-1])
 
-        def get(url: str, **given: Any) -> httpx.Response:
+        def request(method: str, url: str, *, json: Any, **given: Any) -> httpx.Response:
             transport = httpx.MockTransport(handle)
             with httpx.Client(transport=transport, **given) as client:
-                return client.get(url)
+                return client.request(method, url, json=json)
 
-        monkeypatch.setattr(httpx, "get", get)
+        monkeypatch.setattr(httpx, "request", request)
         return SchemaRegistry(URL, "a b", seconds, ("me", "hush")), asked
 
     return make
@@ -93,6 +93,25 @@ def test_no_other_server_says_that_a_schema_is_unknown(
         client.schema("ids/7")
     assert said in str(error.value)
     assert "hush" not in str(error.value)
+
+
+@pytest.mark.parametrize("status", [409, 422])
+def test_a_schema_that_a_subject_does_not_take_is_refused_with_its_cure(
+    registry: Ask, status: int
+) -> None:
+    body = {"error_code": status, "message": "incompatible with an earlier schema"}
+    client, _ = registry(lambda _: httpx.Response(status, json=body))
+    found = rf"found {status} .*incompatible.* at subjects/a%20b-value/versions"
+    cure = "if its readers can take it, correct the subject's compatibility or mode"
+    with pytest.raises(ShardpostError, match=f"{found}: {cure}"):
+        client.register("value", Schema("JSON", "{}"))
+
+
+def test_what_is_registered_is_asked_for_anew_each_time(registry: Ask) -> None:
+    ids = iter((7, 8))
+    client, asked = registry(lambda _: httpx.Response(200, json={"id": next(ids)}))
+    assert [client.register("key", Schema("JSON", "{}")) for _ in range(2)] == [7, 8]
+    assert asked == ["subjects/a%20b-key/versions"] * 2
 
 
 def test_a_registry_that_is_away_for_a_moment_is_asked_again(registry: Ask) -> None:

@@ -6,13 +6,15 @@ from typing import get_args
 import pytest
 from jsonschema import Draft202012Validator
 
+from shardpost.checkout import SCHEMAS
 from shardpost.decisions import Decision, Kind
 from shardpost.holders.publishing import publish
 from shardpost.kafka.records import Outgoing
 from shardpost.run_requests.model.commands import Command, CommandState
 from shardpost.run_requests.request_topics import release_record
 from shardpost.topics.creation import apply_topics
-from shardpost.values.topic_names import TopicName
+from shardpost.topics.declared import OWN_VALUES
+from shardpost.values.topic_names import INPUTS, TopicName
 from shardpost.weekly_email.model.ledger import (
     DeliveryState,
     LedgerEntry,
@@ -35,17 +37,19 @@ from tests.support.letter_world import (
     sweep,
 )
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
-from tests.support.topic_schemas import BYTE_FOR_BYTE, FOLDER, problems, require_valid, schema
+from tests.support.topic_schemas import BYTE_FOR_BYTE, problems, require_valid, schema
 
 KAFKA = {"partitions": SHARDS, "retry_jitter": 0.0, "retry_attempts": 2}
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def test_each_topic_has_a_schema() -> None:
-    assert {path.stem for path in FOLDER.glob("*.json")} == {*get_args(TopicName)}
+    assert {path.stem for path in SCHEMAS.glob("*.json")} == {*get_args(TopicName)}
     for topic in get_args(TopicName):
         Draft202012Validator.check_schema(schema(topic))
         assert schema(topic)["title"] == topic
+    of_others = {*INPUTS, *BYTE_FOR_BYTE}
+    assert {spec.name for spec in OWN_VALUES} == {*get_args(TopicName)} - of_others
 
 
 def test_holders_are_published_by_their_schema(kafka: MemoryKafka) -> None:

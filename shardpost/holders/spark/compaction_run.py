@@ -247,7 +247,8 @@ class InputTopic:
 def inputs_of(installation: Installation, mappings: Mappings) -> list[InputTopic]:
     """Return the inputs of an installation, whose records look so."""
     topic = installation.kafka.topic
-    asked = {one: registry_of(installation, one, mapping) for one, mapping in mappings.items()}
+    named = ((one, mapping.registry) for one, mapping in mappings.items())
+    asked = {one: registry_of(installation, one, at) for one, at in named if at}
     inputs = t.INPUTS.items()
     return [InputTopic(n, topic(n), its, mappings.get(n), asked.get(n)) for n, its in inputs]
 
