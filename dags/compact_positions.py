@@ -31,7 +31,7 @@ from functools import partial
 
 from airflow.sdk import Context, CronTriggerTimetable
 from shardpost_assets import OwnAssets
-from shardpost_dag_rules import DagWithDeadline, due_within, set_task_options
+from shardpost_dag_rules import DagWithDeadline, apply_rules, due_within
 
 from shardpost.commands.positions import compact_command
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
@@ -44,7 +44,6 @@ from shardpost.orchestration.tasks import (
     flag_param,
     params_of,
 )
-from shardpost.run_requests.model.requests import require_known
 from shardpost.settings import installations
 from shardpost.values.schedules import longest_pause, longest_wait, next_run
 
@@ -55,8 +54,7 @@ PARAMS = params_of(compact_command, CONFIRMED)
 
 
 def compaction_request(schedule: str, context: Context) -> CompactionRequest:
-    """Return the request of a run; UsageError for an unknown param."""
-    require_known(context["dag_run"].conf, {**PARAMS, "follow": None})
+    """Return the request of a run."""
     params = context["params"]
     follow = None
     if params["follow"]:
@@ -92,4 +90,4 @@ for own in installations():
             execution_timeout=timedelta(hours=3) + longest_pause(schedule) + HAND_OVER,
             doc_md="The Spark job `compact_positions`: read, fold, commit, publish.",
         )
-    set_task_options(own, made)
+    apply_rules(own, made)

@@ -26,7 +26,7 @@ from airflow.sdk import (
     task,
 )
 from shardpost_assets import topic_uri
-from shardpost_dag_rules import DagWithDeadline, due_within, set_task_options
+from shardpost_dag_rules import DagWithDeadline, apply_rules, due_within
 from shardpost_run_request_watch import RunRequestWatch
 
 from shardpost.orchestration.connections import task_installation
@@ -73,4 +73,4 @@ for own in installations():
         doc_md=__doc__,
     ) as made:
         dispatch()
-    set_task_options(own, made)
+    apply_rules(own, made)

@@ -27,7 +27,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Context, task
 from airflow.sdk.exceptions import AirflowFailException
-from shardpost_dag_rules import set_task_options
+from shardpost_dag_rules import apply_rules
 from shardpost_import_sources import ImportJob
 
 from shardpost.commands.positions import import_command
@@ -35,8 +35,15 @@ from shardpost.errors import UsageError
 from shardpost.imports.import_job import IMPORT_POSITIONS
 from shardpost.imports.model.plan import notes, summary
 from shardpost.imports.model.source import ImportRequest, Source
-from shardpost.orchestration.tasks import DEFAULTS, NO_BACKFILL, params_of, task_errors, text_param
-from shardpost.run_requests.model.requests import require_known, started_by
+from shardpost.orchestration.tasks import (
+    DEFAULTS,
+    NO_BACKFILL,
+    in_form,
+    params_of,
+    task_errors,
+    text_param,
+)
+from shardpost.run_requests.model.requests import started_by
 from shardpost.settings import installations
 from shardpost.wording import share
 
@@ -56,7 +63,6 @@ PARAMS = {
 
 def import_request(context: Context, source: Source) -> ImportRequest:
     """Return the request of the job; UsageError for params that it could only refuse."""
-    require_known(context["dag_run"].conf, PARAMS)
     params = context["params"]
     max_closed = params["max_closed"] or None
     return ImportRequest(
@@ -84,7 +90,7 @@ def _share(text: str) -> float:
 def report(result: dict[str, Any]) -> None:
     """Log what somebody should know; fail if the import was refused."""
     for line in (*summary(result), *notes(result)):
-        log.info("%s", line)
+        log.info("%s", in_form(line))
     if result["refused"]:
         raise AirflowFailException(f"refused, and nothing was written: {result['refused']}")
 
@@ -111,4 +117,4 @@ for own in installations():
             doc_md="The Spark job `import_positions`: read, compare, write.",
         ).output
         report(imported)
-    set_task_options(own, made)
+    apply_rules(own, made)

@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.sdk import DAG, CronTriggerTimetable, get_current_context, task
-from shardpost_dag_rules import set_task_options
+from shardpost_dag_rules import apply_rules
 
 from shardpost.commands.tables import maintain_command
 from shardpost.orchestration.connections import task_installation
@@ -32,7 +32,6 @@ from shardpost.orchestration.tasks import (
     params_of,
     task_errors,
 )
-from shardpost.run_requests.model.requests import require_known
 from shardpost.settings import installations
 
 log = logging.getLogger(__name__)
@@ -47,8 +46,6 @@ log = logging.getLogger(__name__)
 def maintain(**context: Any) -> dict[str, Any]:
     """Maintain the tables once; return how much was removed."""
     from shardpost.maintenance.maintain import maintain_all
-
-    require_known(context["dag_run"].conf, {"dry_run": None})
 
     installation, dry_run = task_installation(), bool(context["params"]["dry_run"])
     found = maintain_all(installation, datetime.now(UTC), dry_run=dry_run)
@@ -73,4 +70,4 @@ for own in installations():
         doc_md=__doc__,
     ) as made:
         maintain()
-    set_task_options(own, made)
+    apply_rules(own, made)

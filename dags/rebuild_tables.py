@@ -22,7 +22,7 @@ from typing import Any, cast
 from airflow.sdk import DAG, Context, task
 from airflow.sdk.exceptions import AirflowFailException
 from shardpost_assets import OwnAssets
-from shardpost_dag_rules import set_task_options
+from shardpost_dag_rules import apply_rules
 from shardpost_param_formats import SHARE, TABLES
 
 from shardpost.commands.rebuild import start_command
@@ -41,7 +41,7 @@ from shardpost.orchestration.tasks import (
 )
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, RebuildRequest, tables_of
-from shardpost.run_requests.model.requests import require_known, started_by
+from shardpost.run_requests.model.requests import started_by
 from shardpost.settings import installations
 from shardpost.wording import parse_share
 
@@ -74,7 +74,6 @@ PARAMS = {
 @task_errors()
 def choose(params: Any = None, dag_run: Any = None, ti: Any = None) -> str:
     """Return the next task; keep the number of the rebuild that is rolled back or dropped."""
-    require_known(dag_run.conf, PARAMS)
     if params["action"] is None:
         return "build"
     from shardpost.rebuilds import registry
@@ -253,4 +252,4 @@ for own in installations():
         check(found) >> [approval, swap]
         approval >> [swap, dropped]
         [swap, dropped, rollback, given_up] >> report()
-    set_task_options(own, made)
+    apply_rules(own, made)

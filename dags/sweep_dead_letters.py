@@ -21,7 +21,7 @@ from typing import Any
 from airflow.sdk import CronTriggerTimetable, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
 from shardpost_assets import OwnAssets
-from shardpost_dag_rules import DagWithDeadline, due_within, set_task_options
+from shardpost_dag_rules import DagWithDeadline, apply_rules, due_within
 
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS, for_a_person
 from shardpost.orchestration.spark_job import SparkJob
@@ -69,4 +69,4 @@ for own in installations():
             doc_md="The Spark job `sweep_dead_letters`: take in, sweep, append to the table.",
         ).output
         report(swept)
-    set_task_options(own, made)
+    apply_rules(own, made)

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.sdk import DAG, CronTriggerTimetable, task
-from shardpost_dag_rules import Heartbeat, set_task_options
+from shardpost_dag_rules import Heartbeat, apply_rules
 
 from shardpost.orchestration.connections import task_installation
 from shardpost.orchestration.tasks import DEFAULTS, NO_BACKFILL, task_errors
@@ -67,4 +67,4 @@ for own in installations():
                 retries=0,  # the next run is not to wait for it
                 doc_md="Requests `SHARDPOST_HEARTBEAT_URL`, by way of the triggerer.",
             )
-    set_task_options(own, made)
+    apply_rules(own, made)

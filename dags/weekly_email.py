@@ -35,7 +35,7 @@ from typing import Any
 from airflow.sdk import Context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from shardpost_assets import OwnAssets
-from shardpost_dag_rules import DagWithDeadline, due_within, set_task_options
+from shardpost_dag_rules import DagWithDeadline, apply_rules, due_within
 from shardpost_iso_weeks import IsoWeeks
 from shardpost_param_formats import ISO_WEEK, SHARDS
 
@@ -53,7 +53,6 @@ from shardpost.orchestration.tasks import (
     task_errors,
     text_param,
 )
-from shardpost.run_requests.model.requests import require_known
 from shardpost.settings import installations
 from shardpost.spark.job import document_of
 from shardpost.weekly_email.email_job import (
@@ -93,7 +92,6 @@ PARAMS = {
 def freeze_request(context: Context, now: datetime | None = None) -> EmailRequest:
     """Return the request of the job that freezes; UsageError for what it could only refuse."""
     run, params = context["dag_run"], context["params"]
-    require_known(run.conf, PARAMS)
     week = week_of(params, run)
     require_mailable(week, now or datetime.now(UTC), early=bool(params["early"]))
     return EmailRequest(
@@ -248,4 +246,4 @@ for own in installations():
         )
         sent: Any = send.expand_kwargs(groups(frozen)).output
         report(frozen, sent)
-    set_task_options(own, made)
+    apply_rules(own, made)

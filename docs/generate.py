@@ -28,7 +28,11 @@ from shardpost.watch.model import conditions
 
 DOCS = CHECKOUT / "docs"
 DAGS = DOCS / "dags.md"
-HEAD = "# The DAGs\n\nA task has two retries, except where this page says *no retry*.\n"
+HEAD = """# The DAGs
+
+A task has two retries, except where this page says *no retry*. An unknown param fails a run before
+it does anything.
+"""
 PART = re.compile(r"(<!-- (\w+|columns of \w+) -->)\n(?:.*?\n)?(<!-- end -->)", re.DOTALL)
 RETRIES = 2  # of all tasks but those that say otherwise
 LEAST_SHARED = 4  # columns with which two tables begin, and which are not repeated

@@ -1,4 +1,4 @@
-"""What holds for a whole DAG: where its tasks run, by when a run ends, and the heartbeat.
+"""What holds for a whole DAG: its params, where its tasks run, its deadline, and the heartbeat.
 
 Airflow imports this file as the module `shardpost_dag_rules`, for DAGs, and for callbacks in the
 triggerer.
@@ -27,6 +27,7 @@ from shardpost.checkout import DAGS
 from shardpost.errors import UsageError
 from shardpost.orchestration.connections import task_installation
 from shardpost.orchestration.tasks import alert_people, task_errors
+from shardpost.run_requests.model.requests import require_known
 from shardpost.settings import Declared
 from shardpost.settings.forms import read_text
 from shardpost.topics.model.finding import Severity
@@ -45,13 +46,15 @@ OPTIONS = {
 _KINDS = {str: "a text", dict: "a map", int: "a whole number"}
 
 
-def set_task_options(own: Declared, dag: DAG) -> None:
-    """Give a DAG's tasks what SHARDPOST_TASK_OPTIONS has for all DAGs, for this one, and for each.
+def apply_rules(own: Declared, dag: DAG) -> None:
+    """Let a DAG that has all its tasks refuse unknown params, and run where the settings say.
 
+    Its tasks get what SHARDPOST_TASK_OPTIONS has for all DAGs, for this one, and for each task.
     UsageError for a wrong entry, if it is for this DAG, is most like it, or is like none. That of a
     named installation fails its tasks: its file breaks no DAG of another, which the same file of
     DAGs has, and no task of it runs where it should not.
     """
+    _set(dag.roots, "pre_execute", partial(_require_params, (*dag.params,)))
     try:
         _set_options(dag, dag.dag_id.removeprefix(own.id("")), own.one("task_options"))
     except UsageError as error:
@@ -59,6 +62,11 @@ def set_task_options(own: Declared, dag: DAG) -> None:
             raise
         log.warning("installation %s: the tasks of %s will fail: %s", own.name, dag.dag_id, error)
         _set(dag.tasks, "pre_execute", partial(_refuse, str(error)))
+
+
+@task_errors()
+def _require_params(known: tuple[str, ...], context: Context) -> None:
+    require_known(context["dag_run"].conf, known)
 
 
 @task_errors()

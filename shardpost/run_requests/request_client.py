@@ -60,8 +60,8 @@ def send_request(kafka: Kafka, key: str, value: dict[str, Any]) -> SentRequest:
     parsed = requests.parse(Record(key.encode(), raw, [], 0, kafka.topic("run-requests"), 0, 0))
     if isinstance(parsed, requests.NotRun):
         raise UsageError(f"request {shown(key[:80])}: {parsed.reason}")
-    known = requests.DAG_PARAMS.get(parsed.dag, "").split()
-    requests.require_known(parsed.conf, known or parsed.conf)
+    if (known := requests.DAG_PARAMS.get(parsed.dag)) is not None:
+        requests.require_known(parsed.conf, known.split())
     decided = partition_with(kafka, kafka.topic("decisions"), key)
     _, end = watermark_of(kafka, decided, committed=True)
     partition = partition_of(key, request_topics.partitions(kafka))

@@ -7,7 +7,6 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 
 from shardpost.checkout import CHECKOUT
-from shardpost.errors import UsageError
 from shardpost.holders.model.compaction_request import CompactionRequest
 from shardpost.spark.job import document_of, request_of
 
@@ -34,8 +33,6 @@ def test_a_run_compacts_once_unless_it_is_to_follow(dag: Any) -> None:
     assert requested(dag) == CompactionRequest()
     meant = requested(dag, accept_drop=True, country_changed=True)
     assert meant == CompactionRequest(accept_drop=True, country_changed=True)
-    with pytest.raises(UsageError, match="followed: no such param"):
-        requested(dag, followed=True)
 
 
 def test_one_that_follows_ends_ten_minutes_after_the_next_is_due(dag: Any) -> None:

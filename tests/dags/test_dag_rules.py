@@ -143,6 +143,23 @@ def test_a_wrong_entry_of_a_named_installation_fails_its_tasks_alone(
         assert bool(refused) == name.startswith("us_"), name
 
 
+@pytest.mark.usefixtures("synced")
+@pytest.mark.parametrize("name", sorted(file.stem for file in DAGS.glob("*.py")))
+def test_a_param_that_a_dag_does_not_have_fails_its_first_task_before_it_does_anything(
+    name: str, alerts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dag: Any = parsed(name).dags[name]
+    known = ", ".join(dag.params) or "none"
+    done: list[object] = []
+    for task in dag.roots:
+        monkeypatch.setattr(type(task), "execute", done.append)
+    run = dag.test(run_conf={"weak": "2026-W47"})
+    assert {states(run)[task.task_id] for task in dag.roots} == {"failed"}
+    assert {one.try_number for one in run.get_task_instances() if one.state == "failed"} == {1}
+    assert done == []
+    assert f": weak: no such param; expected {known}" in alerts.read_text()
+
+
 DEADLINES = {
     "compact_positions": timedelta(hours=1),
     "sweep_dead_letters": timedelta(hours=1),

@@ -46,11 +46,6 @@ def test_it_maintains_or_says_what_would_go(dag: Any, seen: list[bool], dry_run:
     assert task.xcom_pull(task_ids="maintain")["snapshots"] == 2
 
 
-def test_a_mistyped_param_removes_nothing(dag: Any, seen: list[bool]) -> None:
-    assert dag.test(run_conf={"dryrun": True}).state == "failed"
-    assert seen == []
-
-
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_what_it_could_not_do_alerts_once(
     dag: Any, seen: list[bool], unknown: list[str], alerts: Path, dry_run: bool

@@ -104,12 +104,6 @@ def test_a_wrong_param_is_refused_in_words(dag: Any, given: dict[str, object], w
         params.validate()
 
 
-def test_a_param_that_there_is_not_is_refused_by_name(dag: Any) -> None:
-    run = SimpleNamespace(conf={"contry": "GB"})
-    with pytest.raises(Exception, match="contry: no such param; expected action, country, "):
-        dag.task_dict["choose"].python_callable(AS_DECLARED, run, Task())
-
-
 def test_a_swap_that_was_agreed_to_is_by_who_agreed_and_of_what_was_compared(dag: Any) -> None:
     found = {"return_value": {"rebuild": 2, "share": 0.2, "snapshot": 7}}
     agreed = {ANSWER: {"by": "ben", "why": "as ordered"}}

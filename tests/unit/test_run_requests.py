@@ -214,6 +214,10 @@ def test_a_request_of_ours_has_no_unknown_param_of_a_dag_of_ours(
     assert isinstance(parse(record(asked)), Command)  # its run says so: another one may be active
     with pytest.raises(UsageError, match=said):
         send_request(installed(kafka.settings).kafka, "k", asked)
+    with pytest.raises(UsageError, match="dry_run: no such param; expected none"):
+        send_request(
+            installed(kafka.settings).kafka, "k", asks("sweep_dead_letters", {"dry_run": True})
+        )
 
 
 class Noting:

@@ -93,7 +93,7 @@ def require_known(given: Iterable[str] | None, params: Iterable[str]) -> None:
     known = dict.fromkeys(params)
     if unknown := sorted({*(given or ())} - known.keys()):
         names = some_of([single_line(name, _KEPT) for name in unknown])
-        raise UsageError(f"{names}: no such param; expected {', '.join(known)}")
+        raise UsageError(f"{names}: no such param; expected {', '.join(known) or 'none'}")
 
 
 @dataclass(frozen=True)
