@@ -40,6 +40,7 @@ from shardpost.alerts.model.alert import (
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError
 from shardpost.installation import Installation
 from shardpost.orchestration.connections import of_dag, task_installation
+from shardpost.run_requests.model.requests import DAG_PARAMS
 from shardpost.topics.model.finding import Severity
 from shardpost.wording import some_of
 
@@ -150,7 +151,7 @@ def _task_subject(context: Context) -> str:
 
 def alert_of_attention(context: Context, lines: Sequence[str]) -> None:
     """Log, and alert people once, as one line, what a run leaves to a person."""
-    task = context["ti"]
+    task, lines = context["ti"], [in_form(line) for line in lines]
     for line in lines:
         log.warning(line)
     what, meaning = some_of(lines, MOST_NAMED, "; "), "the result of this run needs a person"
@@ -167,7 +168,7 @@ def _why(context: Context) -> str:
         case AirflowTaskTimeout():
             return f"it took longer than {context['ti'].task.execution_timeout} and was stopped"
         case str() | AirflowException() | ShardpostError() as known if str(known):
-            return " ".join(str(known).split())
+            return in_form(" ".join(str(known).split()))
         case error:
             return " ".join(f"{type(error).__name__}: {error}".split())
 
@@ -222,6 +223,23 @@ def text_param(title: str, description: str, **more: Any) -> Param:
 def flag_param(title: str, description: str, *, default: bool = False) -> Param:
     """Return a param for yes or no, by default no."""
     return Param(default, type=["null", "boolean"], title=title, description=description)
+
+
+# {option of a command: the param of a DAG that means the same}.
+_PARAMS = {f"--{one.replace('_', '-')}": one for one in " ".join(DAG_PARAMS.values()).split()}
+_PARAMS |= {"--from": "source", "--id": "import_id"}
+_OPTION = re.compile(r"`[^`]*`|--[a-z][a-z-]*")
+
+
+def in_form(text: str) -> str:
+    """Return a text with the params of a form for options, but not in `whole commands`."""
+
+    def named(found: re.Match[str]) -> str:
+        if (part := found[0]).startswith("`--"):
+            return f"`{in_form(part[1:-1])}`"
+        return f"param {_PARAMS[part]}" if part in _PARAMS else part
+
+    return _OPTION.sub(named, text)
 
 
 def params_of(command: Command, names: Iterable[str], **formats: str) -> dict[str, Param]:
@@ -328,7 +346,7 @@ class JobLog(logging.LoggerAdapter[logging.Logger]):
 
     def log(self, level: int, msg: object, *args: object, **_: Any) -> None:
         """Log one line, in a group if it is Spark's."""
-        text = str(msg) % args if args else str(msg)
+        text = in_form(str(msg) % args if args else str(msg))
         if own := OWN_LINE.fullmatch(text):
             level, text = logging.getLevelNamesMapping()[own[1]], own[2]
         elif text.startswith(ERROR_BEGINS):

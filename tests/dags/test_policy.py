@@ -16,7 +16,11 @@ from airflow.sdk.api.datamodels._generated import DagRunType
 from airflow.serialization.serialized_objects import DagSerialization
 
 from shardpost.checkout import CHECKOUT
-from shardpost.orchestration.tasks import alert, end_alert, say_that_it_is_tried_again
+from shardpost.commands.email import email_command
+from shardpost.commands.positions import compact_command, import_command
+from shardpost.commands.rebuild import start_command
+from shardpost.commands.tables import maintain_command
+from shardpost.orchestration.tasks import alert, end_alert, in_form, say_that_it_is_tried_again
 from shardpost.run_requests.model.requests import DAG_PARAMS
 
 DAGS = CHECKOUT / "dags"
@@ -59,6 +63,25 @@ def test_every_asset_has_a_uri_that_its_provider_accepts(dag: DAG) -> None:
 def test_requests_know_each_dag_and_its_params(bag: DagBag) -> None:
     found = {name: {*params.split()} for name, params in DAG_PARAMS.items()}
     assert found == {name: {*one.params} for name, one in bag.dags.items()}
+
+
+COMMANDS = {
+    "compact_positions": compact_command,
+    "import_positions": import_command,
+    "maintain_tables": maintain_command,
+    "rebuild_tables": start_command,
+    "weekly_email": email_command,
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_option_of_its_command_is_named_as_the_param_of_a_dag(name: str) -> None:
+    params = DAG_PARAMS[name].split()
+    for option in COMMANDS[name].params:
+        long = option.opts[-1]
+        names = {str(option.name), long.strip("-").replace("-", "_")} & {*params}
+        for param in names if long.startswith("--") else ():
+            assert in_form(f"or add {long}.") == f"or add param {param}."
 
 
 def test_every_param_has_a_title_and_a_description_and_a_default(dag: DAG) -> None:

@@ -223,6 +223,16 @@ def test_a_job_that_says_no_reason_is_quoted_with_its_last_lines() -> None:
     assert job_log.said == "no broker"
 
 
+def test_a_job_names_params_of_its_dag_and_whole_commands_as_they_are() -> None:
+    job_log = JobLog()
+    command = "`shardpost email --week 2026-W47 --again FAILED` mails them"
+    job_log.info(f"shardpost: run it once with --accept-drop, or `--from history`; {command}")
+    expected = "run it once with param accept_drop, or `param source history`; "
+    assert job_log.said == expected + command
+    job_log.info("shardpost: positions: another home has them: add --take-over")
+    assert job_log.said.endswith(": add --take-over")
+
+
 def test_a_group_that_is_open_at_the_end_is_closed(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
         job_log = JobLog()

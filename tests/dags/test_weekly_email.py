@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from shardpost.errors import UsageError
 from shardpost.spark.job import document_of
+from shardpost.weekly_email.model.week import IsoWeek
 from tests.dags.conftest import StandIn
 
 AT = datetime(2026, 11, 25, 9, 30, tzinfo=UTC)
@@ -100,9 +101,12 @@ def test_what_can_only_be_refused_is_refused_before_a_job_is_started(
         asked(dag, run_of("manual"), **params)
 
 
-def test_a_param_that_there_is_not_is_refused_by_name(dag: Any) -> None:
-    with pytest.raises(UsageError, match="weak: no such param; expected week, shards, dry_run, "):
-        asked(dag, run_of("manual", conf={"weak": "2026-W47", "early": False}))
+def test_a_refusal_names_the_param_that_a_form_has(dag: Any, alerts: Path) -> None:
+    week = IsoWeek.of(datetime.now(UTC))
+    assert dag.test(run_conf={"week": str(week)}).state == "failed"
+    said = alerts.read_text()
+    assert f": week {week} has not ended: " in said
+    assert "; param early mails it as of now" in said
 
 
 @pytest.mark.parametrize("run_type", ["manual", "scheduled", "backfill"])

@@ -91,7 +91,7 @@ class IsoWeek:
         if not early:
             raise ShardpostError(
                 f"week {self} has not ended: it ends {self.end:%Y-%m-%d} 00:00 UTC;"
-                " --early (in forms: Early) mails it as of now"
+                " --early mails it as of now"
             )
         return now
 
