@@ -63,7 +63,8 @@ def status_text(files: Files, found: dict[str, dict[str, str]]) -> str:
 def up_command(no_airflow: bool) -> None:
     """Start the embedded stack.
 
-    Returns when all services are healthy; those that are running already are left alone.
+    Returns when all services are healthy; those that are running already are left alone. Airflow
+    has the settings that it was started with: if yours differ, it says which.
     """
     from shardpost.embedded import stack
 

@@ -31,8 +31,10 @@ from shardpost.embedded.daemons import (
     stop_together,
     wait_until,
 )
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, UsageError
 from shardpost.settings import Settings
+from shardpost.settings.loading import INSTALLATIONS
+from shardpost.settings.variables import PREFIX
 from shardpost.weekly_email.model.week import IsoWeek
 
 USER = "admin"
@@ -199,6 +201,42 @@ def prepare(settings: Settings) -> None:
     if done.returncode:
         raise ShardpostError(f"Airflow's database cannot be set up; {log_end(log)}")
     migrated_to.write_text(version)
+
+
+# Prints the last line of each error by which a DAG cannot be parsed.
+_PARSE = """
+from airflow.dag_processing.dagbag import DagBag
+for error in DagBag().import_errors.values():
+    print(error.strip().splitlines()[-1])
+"""
+_REFUSED = "shardpost.errors.UsageError: "
+
+
+def require_task_options(settings: Settings) -> None:
+    """Refuse a wrong SHARDPOST_TASK_OPTIONS, by the DAGs that have those tasks; UsageError."""
+    if settings.task_options is None:
+        return
+    done = subprocess.run(
+        [sys.executable, "-c", _PARSE],
+        env=process_environment(settings) | {INSTALLATIONS: ""},  # a named one breaks no DAG
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    wrong = {line for line in done.stdout.splitlines() if line.startswith(_REFUSED)}
+    if wrong:
+        raise UsageError("; ".join(sorted(line.removeprefix(_REFUSED) for line in wrong)))
+
+
+def other_settings(settings: Settings) -> list[str]:
+    """Return the settings of which running processes were started with another value."""
+    now, found = process_environment(settings), set[str]()
+    for pid in filter(None, (daemon.pid for daemon in _daemons(settings, {}).values())):
+        with suppress(psutil.Error):
+            then = psutil.Process(pid).environ()
+            if HOME_VARIABLE in then:  # the API server overwrites its own
+                found |= {name for name, _ in now.items() ^ then.items() if name.startswith(PREFIX)}
+    return sorted(found)
 
 
 def stop(settings: Settings) -> None:

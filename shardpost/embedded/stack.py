@@ -23,6 +23,7 @@ from shardpost.topics.creation import create_topics
 FREE_BYTES = 1024**3
 EXTERNAL_SECONDS = 5.0
 UP, DOWN = "up", "down"
+RESTART = "shardpost down && shardpost up"
 LOCK = "stack"
 NOTHING_UP = "nothing is running"
 KAFKA, SMTP, AIRFLOW = "kafka", "smtp", "airflow"
@@ -87,6 +88,10 @@ def up(settings: Settings, *, with_airflow: bool, say: Say) -> None:
         fresh = [part for part in wanted if states[part] == DOWN]
         if missing:
             _require_machine(settings, fresh)
+        if AIRFLOW in {part.name for part in fresh}:
+            airflow.require_task_options(settings)
+        elif with_airflow and (other := airflow.other_settings(settings)):
+            say(f"Airflow runs with another {', '.join(other)}: `{RESTART}` takes this one")
         started: list[Part] = []
         try:
             _start_parts(settings, missing, fresh, started, say)

@@ -18,8 +18,6 @@ from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refus
 from shardpost.weekly_email.own_templates import TemplateSettings, templates_of
 from shardpost.weekly_email.smtp_server import SenderSettings, SmtpServer, connect, error_text
 
-RESTART = "shardpost down && shardpost up"
-
 
 def check_ports(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
     """Check the port of each part that Shardpost runs itself.
@@ -40,7 +38,7 @@ def check_ports(installation: Installation, _now: datetime) -> Iterator[DoctorFi
             yield ok(name, f"{part.port} is held by {part.title} of this SHARDPOST_HOME")
         else:
             found = state.get("detail", state["state"])
-            yield error(name, f"{part.title}: {found}", "an answer", RESTART)
+            yield error(name, f"{part.title}: {found}", "an answer", stack.RESTART)
 
 
 def check_mail_server(installation: Installation, _now: datetime) -> Iterator[DoctorFinding]:
@@ -116,7 +114,7 @@ def check_airflow(installation: Installation, _now: datetime) -> Iterator[Doctor
         return
     if state["state"] != stack.UP:
         # `up` starts processes that are not running, and leaves alone those that are.
-        cure = "shardpost up" if state["state"].startswith("broken") else RESTART
+        cure = "shardpost up" if state["state"].startswith("broken") else stack.RESTART
         yield error("airflow", state["state"], "up", cure)
         return
     yield ok("airflow", f"up at {state['address']}")

@@ -7,7 +7,12 @@ from pathlib import Path
 
 from airflow.configuration import conf, write_default_airflow_configuration_if_needed
 
-from shardpost.embedded.airflow import BIN, disable_schedules, process_environment
+from shardpost.embedded.airflow import (
+    BIN,
+    disable_schedules,
+    process_environment,
+    require_task_options,
+)
 from shardpost.settings import Settings, load
 from tests.conftest import environ
 from tests.support.command_line import CommandLine
@@ -19,6 +24,27 @@ def test_it_does_not_say_that_it_cannot_draw_dags(task_environment: Path) -> Non
     assert done.returncode == 0, done.stderr
     assert "No data found" in done.stdout
     assert "graphviz" not in done.stdout + done.stderr
+
+
+WRONG = '{"weekly_email.sent": {"queue": "q"}, "*": {"quue": "q"}}'
+
+
+def test_up_refuses_wrong_options_of_tasks_and_starts_nothing(
+    stack_environ: dict[str, str], tmp_path: Path
+) -> None:
+    shardpost = CommandLine(stack_environ | {"SHARDPOST_TASK_OPTIONS": WRONG})
+    line = shardpost.refused("up", code=2)
+    assert "SHARDPOST_TASK_OPTIONS: *: no option quue: did you mean queue?; " in line
+    assert "no DAG or task weekly_email.sent: did you mean weekly_email.send?" in line
+    assert {one["state"] for one in shardpost.json("status").values()} == {"down"}
+    (own := tmp_path / "us.env").write_text(f"SHARDPOST_TASK_OPTIONS={WRONG}\n")
+    named = CommandLine(stack_environ | {"SHARDPOST_INSTALLATIONS": f"us={own}"})
+    assert named.refused("up", code=2) == line
+
+
+def test_right_options_of_tasks_are_accepted(tmp_path: Path) -> None:
+    options = '{"weekly_email.send": {"queue": "q"}}'
+    require_task_options(Settings(home=tmp_path, task_options=options))
 
 
 def test_airflow_runs_by_schedule_unless_that_is_disabled() -> None:

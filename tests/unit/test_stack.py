@@ -80,6 +80,32 @@ def test_where_nothing_is_running_the_homes_below_that_are_up_are_named(
     ]
 
 
+def test_up_says_of_which_settings_a_running_airflow_has_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = Part(stack.AIRFLOW, "Airflow", 1, "", Service(is_up=True))
+    monkeypatch.setattr(stack, "_all", lambda _: [part])
+    monkeypatch.setattr(stack, "create_topics", lambda _: [])
+    settings = Settings(home=tmp_path, kafka={"retries": "5"})
+    environ = process_environment(settings) | {airflow.HOME_VARIABLE: str(tmp_path)}
+    [scheduler, triggerer, *_] = airflow._daemons(settings, {}).values()
+    scheduler.pid_file.parent.mkdir(parents=True)
+    with (
+        subprocess.Popen(["sleep", "60"], env=environ) as one,
+        subprocess.Popen(["sleep", "60"], env={}) as other,  # as one that overwrote what it had
+    ):
+        scheduler._remember(one.pid)
+        triggerer._remember(other.pid)
+        found: list[str] = []
+        for now in (settings, Settings(home=tmp_path, country="GB", max_drop=0.4)):
+            stack.up(now, with_airflow=True, say=found.append)
+        one.kill()
+        other.kill()
+    names = "SHARDPOST_COUNTRY, SHARDPOST_KAFKA__RETRIES, SHARDPOST_MAX_DROP"
+    restart = "`shardpost down && shardpost up` takes this one"
+    assert found == [f"Airflow runs with another {names}: {restart}"]
+
+
 def test_a_home_that_cannot_be_written_is_stopped_without_its_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
