@@ -18,6 +18,7 @@ from shardpost.imports.model.source import ImportRequest
 from shardpost.installation import opened
 from shardpost.spark.job import FOLLOWING
 from shardpost.spark.submit import submit
+from shardpost.values.holding_rule import COUNTRY_UNKNOWN
 from shardpost.values.topic_names import INPUTS
 from shardpost.wording import counted, parse_share
 
@@ -128,7 +129,7 @@ def _compaction_notes(result: dict[str, Any]) -> Iterator[str]:
         )
     if result["unknown_exchanges"]:
         unknown = UnknownExchanges.of(result["unknown_exchanges"])
-        yield f"{unknown}: they count for nobody; `shardpost doctor` suggests corrections"
+        yield f"{unknown}: they count {COUNTRY_UNKNOWN}; `shardpost doctor` suggests corrections"
     for found in result["open_transactions"]:
         where = f"{found['topic']}[{found['partition']}]@{found['offset']}"
         yield f"open transaction at {where}: later records are not read yet"

@@ -58,7 +58,7 @@ LONGEST_EXCHANGE = 100
 
 @dataclass(frozen=True)
 class UnknownExchanges:
-    """Open positions on exchanges without a record that has a country: they count for nobody.
+    """Open positions on exchanges without a record that has a country.
 
     `unknown_exchanges` is {exchange: how many}, the largest of them, most positions first.
     """

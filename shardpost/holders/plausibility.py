@@ -22,7 +22,7 @@ from shardpost.holders.model.input_mapping import Mappings, text_of
 from shardpost.holders.model.view_tables import EXCHANGES, INPUTS
 from shardpost.holders.model.who_holds import condition_of
 from shardpost.installation import Installation
-from shardpost.values.holding_rule import Rule
+from shardpost.values.holding_rule import COUNTRY_UNKNOWN, Rule
 from shardpost.wording import counted, meant
 
 _KNOWN = "SELECT key, country FROM exchanges WHERE is_open AND country IS NOT NULL"
@@ -99,7 +99,8 @@ def problem_of(installation: Installation, topic: str, value: bytes) -> str | No
             exchange, known = json.loads(value)["Exchange"], known_at(installation.tables, last)
             if exchange in known:
                 return None
-            return f"would count the position for nobody: {why_unknown(exchange, known)}"
+            why = why_unknown(exchange, known)
+            return f"would count the position {COUNTRY_UNKNOWN}: {why}"
     return None
 
 

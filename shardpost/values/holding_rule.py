@@ -101,6 +101,8 @@ _TOKEN = re.compile(
     r"(?P<text>'[^'\\$]*')|(?P<number>-?[0-9]{1,15}(?:\.[0-9]{1,15})?(?![\w.]))"
     r"|(?P<word>[^\W\d]\w*|[<>]=|<>|!=|[=<>(),])|(?P<other>\S)|(?P<end>\Z)"
 )
+# What becomes of a position whose exchange has no country.
+COUNTRY_UNKNOWN = "for nobody, unless SHARDPOST_HOLDS takes stock without a country"
 # Engines read long and deep conditions by recursion.
 LONGEST, MOST_NESTED = 4000, 20
 _NESTING = re.compile(r"\(|\bNOT\b", re.IGNORECASE)

@@ -21,6 +21,7 @@ from shardpost.holders import plausibility
 from shardpost.installation import Installation
 from shardpost.locks import refused_runs
 from shardpost.rebuilds import registry
+from shardpost.values.holding_rule import COUNTRY_UNKNOWN
 from shardpost.watch.model import conditions
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, warning
 from shardpost.wording import duration_text, some_of
@@ -96,7 +97,7 @@ def check_snapshot(installation: Installation, now: datetime) -> Iterator[Doctor
     except UsageError as problem:
         yield refused("who holds", problem)
     if without := plausibility.unknown_of(installation.tables, newest):
-        expected = "a Country in the record of each exchange: positions on them do not count"
+        expected = f"a Country in each one's record: positions on them count {COUNTRY_UNKNOWN}"
         topic = installation.kafka.topic("exchanges")
         cure = f"send their records to {topic}, or correct the positions"
         yield warning("exchanges", "; ".join(without.values()), expected, cure)

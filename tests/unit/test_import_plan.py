@@ -170,7 +170,8 @@ def test_a_result_in_words() -> None:
     ]
     assert [*notes(result)] == [
         "ignored columns: Note",
-        "2 open positions on exchanges without a country ('TSE' 2): they would count for nobody",
+        "2 open positions on exchanges without a country ('TSE' 2): they would count for nobody,"
+        " unless SHARDPOST_HOLDS takes stock without a country",
         "rejected: PositionId 9: why",
         "and 1 more row is rejected",
     ]

@@ -7,6 +7,7 @@ from typing import Any
 
 from shardpost.delta.snapshot import UnknownExchanges
 from shardpost.imports.model.list_format import TARGETS, Target
+from shardpost.values.holding_rule import COUNTRY_UNKNOWN
 from shardpost.wording import counted
 
 MOST_LISTED = 1000  # rejected rows
@@ -131,7 +132,8 @@ def notes(result: dict[str, Any]) -> Iterator[str]:
     if result["ignored"]:
         yield f"ignored columns: {', '.join(result['ignored'])}"
     if result["unknown_exchanges"]:
-        yield f"{UnknownExchanges.of(result['unknown_exchanges'])}: they would count for nobody"
+        unknown = UnknownExchanges.of(result["unknown_exchanges"])
+        yield f"{unknown}: they would count {COUNTRY_UNKNOWN}"
     for found in result["rejected"]:
         row = ", ".join(f"{name} {value}" for name, value in found["row"].items() if value)
         yield f"rejected: {row or 'an empty row'}: {found['reason']}"

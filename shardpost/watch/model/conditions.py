@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from shardpost.alerts.model.alert import Condition
 from shardpost.alerts.model.metrics import Measure
 from shardpost.topics.model.finding import Severity
+from shardpost.values.holding_rule import COUNTRY_UNKNOWN
 
 
 @dataclass
@@ -86,8 +87,8 @@ RUN_REFUSED = Rule(
 )
 UNKNOWN_EXCHANGE = PublicRule(
     "unknown-exchange",
-    "open positions on it count for nobody: they are missing from share-holders and from the"
-    " e-mails of their clients",
+    f"open positions on it count {COUNTRY_UNKNOWN}: they are missing from share-holders and from"
+    " the e-mails of their clients",
 )
 LETTERS_OVERDUE = PublicRule(
     "letters-overdue", "failed records are not retried: their consumers lack them"
