@@ -39,16 +39,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Play a registry; return what it was asked for."""
     asked: list[str] = []
 
-    def get(url: str, **_: Any) -> httpx.Response:
+    def get(method: str, url: str, **_: Any) -> httpx.Response:
         asked.append(url.removeprefix("http://registry.test/"))
-        request = httpx.Request("GET", url)
+        request = httpx.Request(method, url)
         if asked[-1] == "schemas/ids/7":
             return httpx.Response(200, json={"schema": json.dumps(SCHEMA)}, request=request)
         if asked[-1] == "schemas/ids/9":
             raise httpx.ConnectError("refused")
         return httpx.Response(404, json={"error_code": 40403}, request=request)
 
-    monkeypatch.setattr(httpx, "get", get)
+    monkeypatch.setattr(httpx, "request", get)
     return asked
 
 
