@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from enum import StrEnum
+from importlib.resources import files
 from pprint import pformat
 
 from shardpost.delta.snapshot import Snapshot
@@ -82,25 +83,7 @@ _REGISTER = (
     "CALL delta.system.register_table(schema_name => 'shardpost', table_name => {raw},"
     " table_location => '{path}');\n"
 )
-_POLARS = '''
-import polars as pl
-
-FOLDERS = {folders}
-VIEWS = {views}
-
-
-def shardpost() -> pl.SQLContext:
-    """Return the tables as of the newest snapshot; call it again to see a later one."""
-    newest = pl.scan_delta({snapshots}).select("snapshot", "folders").collect()
-    number, folders = newest.sort("snapshot").row(-1)
-    if (folders or "") != {expected}:
-        raise RuntimeError("{again}")
-    context = pl.SQLContext({{name: pl.scan_delta(path) for name, path in FOLDERS.items()}})
-    context.register("{committed}", pl.LazyFrame({{"snapshot": [number]}}))
-    for name, query in VIEWS.items():
-        context.register(name, context.execute(query))
-    return context
-'''
+_POLARS = files(__package__).joinpath("polars_views.txt").read_text()
 
 
 class EngineViews:

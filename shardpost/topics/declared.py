@@ -23,13 +23,7 @@ COMPACT = _COMMON | {"cleanup.policy": "compact", "delete.retention.ms": str(DAY
 _DELETE = _COMMON | {"cleanup.policy": "delete", "retention.bytes": "-1"}
 
 # Written to `exchanges` when it is created: {code: country}.
-STARTER_COUNTRIES = {
-    "NASDAQ": "US",
-    "NYSE": "US",
-    "AMEX": "US",
-    "ARCA": "US",
-    "BATS": "US",
-    "IEX": "US",
+STARTER_COUNTRIES = dict.fromkeys(("NASDAQ", "NYSE", "AMEX", "ARCA", "BATS", "IEX"), "US") | {
     "LON": "GB",
     "PAR": "FR",
     "FRA": "DE",
