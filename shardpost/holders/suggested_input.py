@@ -37,7 +37,7 @@ from shardpost.values.topic_names import TopicName
 from shardpost.wording import some_of
 
 SAMPLE, DEEPEST, MOST_NAMED = 200, 20, 20
-FORMATS = {"AVRO": "avro", "JSON": "json-schema"}
+FORMATS = {"AVRO": "avro", "JSON": "json-schema", "PROTOBUF": "protobuf"}
 # The one format of the keys or the values of records, "" without any; and what these are.
 Read = tuple[str, Sequence[Any]]
 NAMES = Path(__file__).with_name("field_names.yml")

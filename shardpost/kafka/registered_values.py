@@ -1,13 +1,14 @@
 """Keys and values that name a schema of a registry, read for a person; Spark reads those of runs.
 
 In Confluent's wire format, a byte 0 and the schema's id stand before the bytes, or a byte 1 and its
-GUID; or those stand in the header `__key_schema_id` or `__value_schema_id`.
+GUID; or those stand in the header `__key_schema_id` or `__value_schema_id`. The indexes of a type
+of Protobuf follow there.
 """
 
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -15,6 +16,8 @@ from uuid import UUID
 from fastavro._read_py import BinaryDecoder, read_data
 from fastavro.schema import parse_schema
 
+from shardpost.errors import single_line
+from shardpost.kafka.protobuf_messages import MAX_SHOWN, compiled, messages
 from shardpost.kafka.records import Record, header_bytes
 from shardpost.kafka.schema_registry import Schema, SchemaRegistry
 
@@ -28,19 +31,25 @@ class Registered(NamedTuple):
     payload: bytes
 
     def read(self, registry: SchemaRegistry) -> tuple[str, Any]:
-        """Return the kind of the schema, AVRO or JSON, and the value; ValueError if it is none.
+        """Return the kind of the schema, and the value; ValueError if it is none.
 
         ShardpostError if the registry does not answer.
         """
-        kind = (schema := registry.schema(self.place)) and schema.kind
-        if schema is None or kind not in ("AVRO", "JSON"):
-            found = kind or "none in the registry"
-            raise ValueError(f"schema {self.place}: expected one of Avro or JSON, found {found}")
+        schema = registry.schema(self.place)
+        if schema is None or schema.kind not in _READERS:
+            found = schema.kind if schema else "none in the registry"
+            known = "Avro, JSON or Protobuf"
+            raise ValueError(f"schema {self.place}: expected one of {known}, found {found}")
         try:
-            return kind, json.loads(self.payload) if kind == "JSON" else _avro(schema, self.payload)
+            return schema.kind, _READERS[schema.kind](schema, self.payload)
         except Exception as error:  # of any bytes, and any schema
-            why = f"expected a value of it, found {type(error).__name__}: {error}"
-            raise ValueError(f"schema {self.place}: {why}") from None
+            raise ValueError(no_value(self.place, error)) from None
+
+
+def no_value(place: str, error: Exception) -> str:
+    """Return why bytes are no value of the schema at a place."""
+    found = single_line(f"{type(error).__name__}: {error}", MAX_SHOWN)
+    return f"schema {place}: expected a value of it, found {found}"
 
 
 def registered(record: Record, part: Literal["key", "value"]) -> Registered | None:
@@ -48,10 +57,11 @@ def registered(record: Record, part: Literal["key", "value"]) -> Registered | No
     data: bytes | None = getattr(record, part)
     own = [header_bytes(text) for name, text in record.headers if name == f"__{part}_schema_id"]
     header = own[-1] if own else None
-    found = _NAMED.match(data or b"" if header is None else header)
+    whole = (header or b"") + (data or b"")
+    found = _NAMED.match(whole if header is None else header)
     if found is None or data is None:
         return None
-    return Registered(place_of(found[0]), data[found.end() :] if header is None else data)
+    return Registered(place_of(found[0]), whole[found.end() :])
 
 
 def place_of(schema: bytes) -> str:
@@ -74,11 +84,17 @@ class _Decoder(BinaryDecoder):  # type: ignore[misc]
 
 def _avro(schema: Schema, payload: bytes) -> Any:
     known: dict[str, Any] = {}
-    texts = (*schema.referenced, schema.text)
-    parsed = [parse_schema(json.loads(text), named_schemas=known) for text in texts][-1]
+    parsed = [parse_schema(json.loads(text), named_schemas=known) for text in schema.texts][-1]
     decoder = _Decoder(stream := io.BytesIO(payload))
     decoder.left = len(payload)
     value = read_data(decoder, parsed, {"writer": known, "reader": {}}, None, {})
     if left := stream.read():
         raise ValueError(f"{len(left)} more bytes behind it")
     return value
+
+
+_READERS: dict[str, Callable[[Schema, bytes], Any]] = {
+    "AVRO": _avro,
+    "JSON": lambda _, payload: json.loads(payload),
+    "PROTOBUF": lambda schema, payload: json.loads(messages(compiled(schema)).text(payload)),
+}

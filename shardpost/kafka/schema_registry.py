@@ -27,11 +27,19 @@ PAUSE, MAX_SHOWN = 0.2, 200
 
 
 class Schema(NamedTuple):
-    """A schema: its kind (AVRO, JSON), its text, and the texts that it refers to, in order."""
+    """A schema: its kind (AVRO, JSON, PROTOBUF), its text, and what it refers to, in order.
+
+    That is a text each, behind the name by which it is referred to.
+    """
 
     kind: str
     text: str
-    referenced: tuple[str, ...] = ()
+    referenced: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def texts(self) -> list[str]:
+        """All texts, its own last."""
+        return [*dict.fromkeys(text for _, text in self.referenced), self.text]
 
 
 @dataclass(frozen=True)
@@ -67,16 +75,16 @@ class SchemaRegistry:
     def _whole(self, found: Any) -> Schema | None:
         if found is None:
             return None
-        texts = dict.fromkeys(self._referenced(found, set()))
-        return Schema(found.get("schemaType") or "AVRO", found["schema"], (*texts,))
+        referenced = dict.fromkeys(self._referenced(found, set()))
+        return Schema(found.get("schemaType") or "AVRO", found["schema"], (*referenced,))
 
-    def _referenced(self, found: Any, seen: set[str]) -> Iterator[str]:
+    def _referenced(self, found: Any, seen: set[str]) -> Iterator[tuple[str, str]]:
         for one in found.get("references") or ():
             path = _version(one["subject"], one["version"])
             if path not in seen and (other := self._get(path)) is not None:
                 seen.add(path)
                 yield from self._referenced(other, seen)
-                yield other["schema"]
+                yield one.get("name", ""), other["schema"]
 
     @cached_property
     def _verify(self) -> ssl.SSLContext | bool:

@@ -79,28 +79,34 @@ class AvroStream(MappedStream):
     def _as_written(self, record: Raw, value: bytes | None) -> Raw:
         if record.topic != "positions":
             return replace(record, value=value)
-        assert self.registry is not None
-        topic, client = self.settings.topic("positions"), self.registry
-        own_key = {"id": (record.key or b"").decode()}
-        key = serialized(client.serializer(KEY), topic, own_key, "key")
+        key = self._serialized({"id": (record.key or b"").decode()}, "key")
         made = replace(record, key=key, value=None if value is None else self._value(value))
         return placed(made, self._partitions)
 
-    def _value(self, plain: bytes) -> bytes:
+    def _serialized(self, form: dict[str, Any], part: str = "value") -> bytes:
+        """Return a key, or a value by that one of the versions whose turn it is."""
         assert self.registry is not None
+        schema = VERSIONS[self._version]
+        known = {one["name"] for one in schema["fields"]}
+        made = {name: one for name, one in form.items() if name in known}
+        serializer = self.registry.serializer(KEY if part == "key" else json.dumps(schema))
+        topic = self.settings.topic("positions")
+        return serialized(serializer, topic, form if part == "key" else made, part)
+
+    @property
+    def _version(self) -> int:
+        return min(len(self._sent) // 5, len(VERSIONS) - 1)
+
+    def _value(self, plain: bytes) -> bytes:
         try:
             form = json.loads(plain)
         except ValueError:
             form = None
         right = form if is_right(form) else {"Client": "c", "Ticker": "T", "Amount": 1}
-        schema = VERSIONS[min(len(self._sent) // 5, len(VERSIONS) - 1)]
         names = {"ticker": "Ticker", "qty": "Amount", "quantity": "Amount", "mic": "Exchange"}
         value = {own: right.get(name, "X") for own, name in names.items()}
         value |= {"customer": {"id": right["Client"]}, "book": "B"}
-        known = {one["name"] for one in schema["fields"]}
-        serializer = self.registry.serializer(json.dumps(schema))
-        topic = self.settings.topic("positions")
-        good = serialized(serializer, topic, {k: v for k, v in value.items() if k in known})
+        good = self._serialized(value)
         if is_right(form):
             return good
         bad = [plain, good[:-1], good + b"\0", good[:4], b"\0\x7f\xff\xff\xff" + good[5:], b"\0"]

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from shardpost.embedded import daemons
@@ -58,8 +59,14 @@ class Registry:
         made: AvroSerializer = AvroSerializer(self.client, schema, conf=conf)
         return made
 
+    def protobuf_serializer(self, message: Any) -> ProtobufSerializer:
+        """Return Confluent's serializer of a class of messages, which registers its schema."""
+        conf = {"use.deprecated.format": False}
+        made: ProtobufSerializer = ProtobufSerializer(message, self.client, conf)
+        return made
 
-def serialized(made: AvroSerializer, topic: str, value: object, part: str = "value") -> bytes:
+
+def serialized(made: Any, topic: str, value: object, part: str = "value") -> bytes:
     """Return the bytes of a value, or key, of a record of a topic."""
     where = MessageField.VALUE if part == "value" else MessageField.KEY
     found = made(value, SerializationContext(topic, where))

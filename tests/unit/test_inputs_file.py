@@ -86,8 +86,8 @@ def test_keys_are_text_beside_bare_json_and_else_what_values_are(
         ("share-holders: {}", "line 1: share-holders: unknown name"),
         (
             "positions:\n  format: jsn",
-            "line 2: positions.format: expected one of 'json', 'avro' or"
-            " 'json-schema', found 'jsn': did you mean json?",
+            "line 2: positions.format: expected one of 'json', 'avro', 'json-schema' or"
+            " 'protobuf', found 'jsn': did you mean json?",
         ),
         ("positions:\n  envelope: debezum", "line 2: positions.envelope: expected one of"),
         (

@@ -77,7 +77,10 @@ def test_a_value_is_json_by_its_schema_which_is_asked_for_once(
     [
         (VALUE + b"\0", "schema ids/7: expected a value of it, found ValueError: 1 more bytes"),
         (AHEAD, "schema ids/7: expected a value of it, found EOFError"),
-        (b"\0\0\0\0\x08", "schema ids/8: expected one of Avro or JSON, found none in the registry"),
+        (
+            b"\0\0\0\0\x08",
+            "schema ids/8: expected one of Avro, JSON or Protobuf, found none in the registry",
+        ),
     ],
 )
 def test_bytes_that_are_none_of_their_schema_stay_as_they_are(

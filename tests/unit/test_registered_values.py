@@ -33,12 +33,12 @@ GUID = "6f2a0d7c-4f1b-4f7e-9d34-0a3d0a1f1c55"
 
 def registry(text: object, kind: str = "AVRO", *referenced: object) -> SchemaRegistry:
     """Return a client that knows one schema already."""
-    schema = {"schemaType": kind, "schema": json.dumps(text)}
+    schema = {"schemaType": kind, "schema": text if kind == "PROTOBUF" else json.dumps(text)}
     known: dict[str, Any] = {f"schemas/{place}": schema for place in ("ids/7", f"guids/{GUID}")}
     known["schemas/ids/8"] = None
     for number, one in enumerate(referenced):
         known[f"subjects/s{number}/versions/1"] = {"schema": json.dumps(one)}
-    schema["references"] = [{"subject": f"s{n}", "version": 1} for n in range(len(referenced))]  # type: ignore[assignment]
+    schema["references"] = [{"subject": f"s{n}", "version": 1} for n in range(len(referenced))]
     return SchemaRegistry("http://registry.test", "t", 1, _known=known)
 
 
@@ -85,6 +85,23 @@ def test_json_with_a_schema_is_read_as_json() -> None:
     assert read(AHEAD + b'{"a":1}', registry({}, "JSON")) == ("JSON", {"a": 1})
 
 
+TRADE = 'syntax = "proto3"; message Other {} message Trade { string client = 1; int64 qty = 2; }'
+
+
+@pytest.mark.parametrize(
+    ("ahead", "headers"),
+    [(AHEAD + b"\2\2", ()), (b"", [("__value_schema_id", AHEAD + b"\2\2")])],
+)
+def test_protobuf_is_read_by_the_schema_and_the_indexes(
+    ahead: bytes, headers: list[Header]
+) -> None:
+    own = registry(TRADE, "PROTOBUF")
+    found = read(ahead + b"\x0a\x01c\x10\x05", own, *headers)
+    assert found == ("PROTOBUF", {"client": "c", "qty": 5})
+    with pytest.raises(ValueError, match=r"schema ids/7: .* found DecodeError"):
+        read(AHEAD + b"\2\2\x0a\x05", own)
+
+
 @pytest.mark.parametrize("value", [None, b"", b"{}", b"\0\0\0\7", b"\2\0\0\0\7"])
 def test_what_names_no_schema_is_none(value: bytes | None) -> None:
     assert registered(record(value), "value") is None
@@ -117,8 +134,8 @@ def test_bytes_and_schemas_that_mean_harm_are_errors(schema: Any, payload: bytes
 def test_a_schema_that_is_unknown_or_of_another_kind_is_said() -> None:
     with pytest.raises(ValueError, match=r"schema ids/8: .* found none in the registry"):
         read(b"\0\0\0\0\x08", registry(POSITION))
-    with pytest.raises(ValueError, match=r"schema ids/7: .* found PROTOBUF"):
-        read(AHEAD, registry("", "PROTOBUF"))
+    with pytest.raises(ValueError, match=r"schema ids/7: .* found XML"):
+        read(AHEAD, registry("", "XML"))
 
 
 @given(st.binary(max_size=60))

@@ -56,7 +56,7 @@ def test_a_schema_is_asked_for_once_with_all_that_it_refers_to(registry: Ask) ->
         "subjects/unit/versions/1": {"schema": "unit"},
     }
     client, asked = registry(answers(found))
-    expected = Schema("AVRO", "position", ("unit", "money"))
+    expected = Schema("AVRO", "position", (("Unit", "unit"), ("Money", "money")))
     assert (client.schema("ids/7"), client.schema("ids/7")) == (expected, expected)
     assert sorted(asked) == sorted(found)
 

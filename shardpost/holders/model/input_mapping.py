@@ -17,7 +17,7 @@ from shardpost.values.topic_names import INPUTS, TopicName
 from shardpost.values.yaml_files import EMPTY_IS_A_MAP, Place, YamlFile, text_value
 from shardpost.wording import meant
 
-Format = Literal["json", "avro", "json-schema"]
+Format = Literal["json", "avro", "json-schema", "protobuf"]
 Part = Literal["key", "value"]
 Names = tuple[str, ...]  # of a path
 

@@ -7,27 +7,31 @@ written with, as the newest one of its subject has it.
 
 import re
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+import pandas as pd
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.pandas.functions import pandas_udf
 
 from shardpost.holders.model.avro_schema import END, LEFT, WHOLE, AvroSchema
 from shardpost.holders.model.fields import MAX_QUOTED
 from shardpost.holders.model.input_mapping import InputMapping, Part
-from shardpost.kafka.registered_values import place_of
+from shardpost.kafka.protobuf_messages import Messages, compiled, messages
+from shardpost.kafka.registered_values import no_value, place_of
 from shardpost.kafka.schema_registry import Schema, SchemaRegistry
 from shardpost.spark.driver import innermost_cause
 from shardpost.values.topic_names import TopicName
 
 # Who writes so many schemas into one topic means harm: each is asked for.
 MOST_SCHEMAS = 1_000
-KINDS = {"avro": "AVRO", "json-schema": "JSON"}
+KINDS = {"avro": "AVRO", "json-schema": "JSON", "protobuf": "PROTOBUF"}
 _OPTIONS = {
     "mode": "PERMISSIVE",
     "datetimeRebaseMode": "CORRECTED",
@@ -37,8 +41,11 @@ _OPTIONS = {
 _HEADER = "try_element_at(filter(headers, one -> one.key = '__{part}_schema_id'), -1).value"
 # What names the schema, in hexadecimal; "" where nothing does.
 _ID = "regexp_extract(hex(substring(coalesce({header}, {part}), 1, 17)), {begins}, 1)"
-_PAYLOAD = "substring({part}, if({header} IS NULL, 1 + length({id}) div 2, 1))"
-_DECODED = "shardpost_decoded"
+# The indexes of a type of Protobuf are behind the id.
+_PAYLOAD = "substring(concat(coalesce({header}, X''), {part}), 1 + length({id}) div 2)"
+_DECODED, WHY = "shardpost_decoded", "why"
+BATCH = 256  # records at once in Python, as some may be of several megabytes
+_OF_PROTOBUF = f"STRUCT<{WHOLE}: STRING, {LEFT}: BINARY, {WHY}: STRING>"
 
 
 def registered(
@@ -92,7 +99,8 @@ class _Structs:
                 self.refused[one] = f"expected one of {self.kind}, found {found}"
         text = _column(_PAYLOAD, self.part).cast("string")
         as_text = F.struct(text.alias(WHOLE), F.lit(END).alias(LEFT))
-        made = self.raw.withColumn(_DECODED, self._avro() if self.kind == "AVRO" else as_text)
+        made_of = {"AVRO": self._avro, "PROTOBUF": self._protobuf}
+        made = self.raw.withColumn(_DECODED, made_of.get(self.kind, lambda: as_text)())
         [type_] = [one.dataType for one in made.select(f"{_DECODED}.{WHOLE}").schema]
         whole, left = (F.col(_DECODED)[name] for name in (WHOLE, LEFT))
         if self.kind == "AVRO" and not isinstance(type_, T.StructType):
@@ -109,6 +117,7 @@ class _Structs:
         reasons = (
             F.when(id_ == "", F.concat(F.lit(f"{no_id}, found bytes "), begins)),
             *(F.when(id_ == one, why) for one, why in whys.items()),
+            F.col(_DECODED)[WHY] if self.kind == "PROTOBUF" else F.lit(None),
             F.when(left.isNull(), F.concat(F.lit(f"{other}, found bytes "), begins)),
             F.when(left != F.lit(END), F.lit(f"{other}, found more bytes behind it")),
         )
@@ -132,6 +141,20 @@ class _Structs:
             is_one = _column(_ID, self.part).isin(ones)
             decoded = decoded.when(is_one, self._from_avro(whole, newest))
         return decoded
+
+    def _protobuf(self) -> Column:
+        """Return values as structs of WHOLE, LEFT and WHY, which one of them has."""
+        files = {}
+        for one, schema in self.schemas.items():
+            if schema and one not in self.refused:
+                try:
+                    files[one] = compiled(schema)
+                except ValueError as error:
+                    self.refused[one] = f"expected one of Protobuf, found {error}"
+        if not files:
+            return F.lit(None).cast(_OF_PROTOBUF)
+        self.raw.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH)
+        return _as_json(files)(_column(_ID, self.part), _column(_PAYLOAD, self.part))
 
     def _newest(self, right: dict[str, Schema]) -> AvroSchema | None:
         """Return the schema as which all are read: the subject's newest, or the newest of these."""
@@ -158,9 +181,33 @@ class _Structs:
         jvm: Any = self.raw.sparkSession.sparkContext._jvm
         parser = jvm.org.apache.avro.Schema.Parser()
         try:
-            text = [parser.parse(one).toString() for one in (*schema.referenced, schema.text)][-1]
+            text = [parser.parse(one).toString() for one in schema.texts][-1]
         except Py4JError as error:
             raise ValueError(
                 f"expected one of Avro, found {innermost_cause(error)[:MAX_QUOTED]}"
             ) from None
         return AvroSchema(text, words)
+
+
+def _as_json(files: dict[str, bytes]) -> Callable[..., Column]:
+    """Return a function of Spark that reads messages, by the files of their schemas."""
+
+    def read(batches: Iterator[tuple[pd.Series, pd.Series]]) -> Iterator[pd.DataFrame]:
+        known = {one: messages(its) for one, its in files.items()}
+        for ids, payloads in batches:
+            rows = [_read(known, *one) for one in zip(ids, payloads, strict=True)]
+            yield pd.DataFrame(rows, columns=[WHOLE, LEFT, WHY])
+
+    made: Callable[..., Column] = pandas_udf(read, _OF_PROTOBUF)  # type: ignore[call-overload]
+    return made
+
+
+def _read(known: dict[str, Messages], one: str, payload: bytes | None) -> tuple[object, ...]:
+    if payload is None or one not in known:
+        return None, None, None
+    try:
+        return known[one].text(payload), END, None
+    except MemoryError:
+        raise
+    except Exception as error:  # of any bytes
+        return None, None, no_value(_place(one), error)

@@ -179,7 +179,7 @@ class Translation:
         return F.when(counts & F.col(f"made_{one}").isNull(), why)
 
     def _is_json(self, part: Part) -> bool:
-        return self.mapping.format_of(part) in {"json", "json-schema"}
+        return self.mapping.format_of(part) in {"json", "json-schema", "protobuf"}
 
     def _written(self, part: Part) -> Column:
         """Return the text of JSON, or of a key that is no more."""
