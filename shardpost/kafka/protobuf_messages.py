@@ -276,7 +276,4 @@ def _name(file: FileDescriptorProto, indexes: tuple[int, ...]) -> str:
     return ".".join(names)
 
 
-@lru_cache(MOST_KNOWN)
-def messages(files: bytes) -> Messages:
-    """Return the messages of a schema that compiled() returned."""
-    return Messages(files)
+messages = lru_cache(MOST_KNOWN)(Messages)  # of a schema that compiled() returned

@@ -151,8 +151,6 @@ class _Structs:
                     files[one] = compiled(schema)
                 except ValueError as error:
                     self.refused[one] = f"expected one of Protobuf, found {error}"
-        if not files:
-            return F.lit(None).cast(_OF_PROTOBUF)
         self.raw.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH)
         return _as_json(files)(_column(_ID, self.part), _column(_PAYLOAD, self.part))
 
