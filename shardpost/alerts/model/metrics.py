@@ -4,7 +4,7 @@ Names and units by the conventions of OpenMetrics; all are gauges.
 """
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 
@@ -29,13 +29,11 @@ class Metric:
         return next((unit for unit in UNITS if self.name.endswith(f"_{unit}")), "")
 
 
-def _declared() -> Iterator[Metric]:
-    text = files(__package__).joinpath("metrics.toml").read_text()
-    for name, given in tomllib.loads(text).items():
-        yield Metric(name, **given | {"labels": tuple(given.get("labels", ()))})
-
-
-METRICS = {metric.name: metric for metric in _declared()}
+_DECLARED = tomllib.loads(files(__package__).joinpath("metrics.toml").read_text())
+METRICS = {
+    name: Metric(name, **given | {"labels": tuple(given.get("labels", ()))})
+    for name, given in _DECLARED.items()
+}
 
 
 @dataclass(frozen=True)
