@@ -23,7 +23,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from shardpost.holders.model.avro_schema import END, LEFT, WHOLE, AvroSchema
 from shardpost.holders.model.fields import MAX_QUOTED
 from shardpost.holders.model.input_mapping import InputMapping, Part
-from shardpost.kafka.protobuf_messages import Messages, compiled, messages
+from shardpost.kafka.protobuf_messages import compiled, messages
 from shardpost.kafka.registered_values import no_value, place_of
 from shardpost.kafka.schema_registry import Schema, SchemaRegistry
 from shardpost.spark.driver import innermost_cause
@@ -191,20 +191,19 @@ def _as_json(files: dict[str, bytes]) -> Callable[..., Column]:
     """Return a function of Spark that reads messages, by the files of their schemas."""
 
     def read(batches: Iterator[tuple[pd.Series, pd.Series]]) -> Iterator[pd.DataFrame]:
-        known = {one: messages(its) for one, its in files.items()}
         for ids, payloads in batches:
-            rows = [_read(known, *one) for one in zip(ids, payloads, strict=True)]
+            rows = [_read(files, *one) for one in zip(ids, payloads, strict=True)]
             yield pd.DataFrame(rows, columns=[WHOLE, LEFT, WHY])
 
     made: Callable[..., Column] = pandas_udf(read, _OF_PROTOBUF)  # type: ignore[call-overload]
     return made
 
 
-def _read(known: dict[str, Messages], one: str, payload: bytes | None) -> tuple[object, ...]:
-    if payload is None or one not in known:
+def _read(files: dict[str, bytes], one: str, payload: bytes | None) -> tuple[object, ...]:
+    if payload is None or one not in files:
         return None, None, None
     try:
-        return known[one].text(payload), END, None
+        return messages(files[one]).text(payload), END, None
     except MemoryError:
         raise
     except Exception as error:  # of any bytes
