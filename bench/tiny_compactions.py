@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import deltalake
 import pyarrow as pa
 from deltalake import DeltaTable
 
@@ -24,7 +25,7 @@ from bench.aging import APART
 from bench.arrow_tables import ArrowTables
 from bench.plain_fold import Holdings
 from bench.stream import Record
-from shardpost.delta import snapshots, storage, table_log
+from shardpost.delta import snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders import publishing
@@ -134,7 +135,7 @@ class TinyCompactions:
         clock = SimpleNamespace(time=at.timestamp)
         with (
             patch.object(table_log, "time", clock),
-            patch.object(storage, "DeltaTable", self._opened),
+            patch.object(deltalake, "DeltaTable", self._opened),
         ):
             ends = _ends_after(last, self._topic, placed)
             numbering = Numbering.of(0, last.end_offsets[self._topic], ends[self._topic])
