@@ -81,6 +81,7 @@ def up(settings: Settings, *, with_airflow: bool, say: Say) -> None:
     If something cannot be started, what this call has started is stopped again.
     """
     wanted = [part for part in parts(settings) if with_airflow or part.name != AIRFLOW]
+    ours = {part.name for part in wanted}
     _require_home(settings)
     with _stack_lock(settings, say):
         states = {part: part.service.state(settings)["state"] for part in wanted}
@@ -90,7 +91,7 @@ def up(settings: Settings, *, with_airflow: bool, say: Say) -> None:
             _require_machine(settings, fresh)
         if AIRFLOW in {part.name for part in fresh}:
             airflow.require_task_options(settings)
-        elif with_airflow and (other := airflow.other_settings(settings)):
+        elif AIRFLOW in ours and (other := airflow.other_settings(settings)):
             say(f"Airflow runs with another {', '.join(other)}: `{RESTART}` takes this one")
         started: list[Part] = []
         try:

@@ -139,7 +139,7 @@ def test_a_wrong_entry_of_a_named_installation_fails_its_tasks_alone(
     assert "pre_execute" in send.partial_kwargs
     for name, dag in {**found.dags, **parsed("weekly_email").dags}.items():
         assert len(read_back(dag).tasks) == len(dag.tasks)
-        refused = [one for one in dag.tasks if "pre_execute" in vars(one)]
+        refused = [one for one in dag.tasks if "quue" in str(vars(one).get("pre_execute"))]
         assert bool(refused) == name.startswith("us_"), name
 
 
