@@ -189,13 +189,12 @@ def _append(run: CompactionRun, source: InputTopic, events: DataFrame) -> Writte
     return run.tables.append(history, rows, coalesce=run.few)
 
 
-# What a record becomes is said by these modules of `shardpost.holders`, and by Spark.
-MODULES = ("model/fields.py", "spark/decoding.py")
-
-
+# What a record becomes is said by these modules, and by Spark.
+MODULES = ("holders/model/fields.py", "holders/spark/decoding.py")
 MODULES_OF_MAPPED = (
-    *(f"model/{one}.py" for one in ("avro_schema", "input_mapping")),
-    *(f"spark/{one}.py" for one in ("expressions", "registered", "translation")),
+    "kafka/protobuf_messages.py",
+    *(f"holders/model/{one}.py" for one in ("avro_schema", "input_mapping")),
+    *(f"holders/spark/{one}.py" for one in ("expressions", "registered", "translation")),
 )
 
 
@@ -220,9 +219,9 @@ def id_now(modules: Sequence[str] = MODULES) -> str:
     """Return the id of the decoder that is installed now."""
     found = sha256(version("pyspark").encode())
     for path in modules:
-        text = pkgutil.get_data("shardpost.holders", path)
+        text = pkgutil.get_data("shardpost", path)
         if text is None:
-            raise FileNotFoundError(f"shardpost/holders/{path}: expected the text of a module")
+            raise FileNotFoundError(f"shardpost/{path}: expected the text of a module")
         found.update(sha256(text).digest())
     return found.hexdigest()[:16]
 
