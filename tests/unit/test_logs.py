@@ -147,7 +147,7 @@ while not pathlib.Path({str(seen)!r}).exists():
         f"job = [sys.executable, '-c', {job!r}]",
         "run_job(job, env={}, cwd=pathlib.Path())",
     )
-    assert "compact: read, 0 s" in got
+    assert re.search(r"compact: read, \d+ s", got)
     assert left_on(got) == [" INFO step: read", ""]
 
 
@@ -168,5 +168,5 @@ cli.main()
 """
     environ = os.environ | {"SHARDPOST_HOME": str(tmp_path)}
     got = on_a_terminal([sys.executable, "-c", command], environ=environ)
-    assert "snapshots, 0 s" in got
+    assert re.search(r"snapshots, \d+ s", got)
     assert left_on(got) == ["no snapshot yet: run `shardpost compact`", ""]
