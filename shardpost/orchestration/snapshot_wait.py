@@ -26,7 +26,8 @@ from shardpost.wording import duration_text
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 15.0
-# After so long people are alerted, once; a compaction that failed is started again each time.
+# So long after a run began people are alerted, once, and again by a later try of the task, which
+# knows of no other; a compaction that failed is started again each time.
 PATIENCE = timedelta(hours=1)
 
 
@@ -58,7 +59,7 @@ class SnapshotWait(BaseOperator):
             lambda: None if _why_skip(own, asked) else why_behind(own, asked)
         )
         if behind:
-            self._wait(context, behind, datetime.now(UTC))
+            self._wait(context, behind, context["dag_run"].start_date or datetime.now(UTC))
 
     @task_errors()
     def on_event(self, context: Context, event: dict[str, Any], since: str, alerts: int) -> None:
@@ -66,25 +67,26 @@ class SnapshotWait(BaseOperator):
         if "refused" in event:
             raise failure(event["refused"], event["exit_code"])
         began, behind = datetime.fromisoformat(since), event["behind"]
-        waited = duration_text(datetime.now(UTC) - began)
 
         def look() -> None:
             if why := _why_skip(task_installation(), self.request_of(context)):
+                waited = duration_text(datetime.now(UTC) - began)
                 raise AirflowFailException(f"a compaction came after {waited}, too late: {why}")
 
-        if behind is None and (behind := _or_why_away(look)) is None:
-            return
-        if datetime.now(UTC) >= began + self.most:
-            raise AirflowFailException(f"no compaction for {waited}: {behind}")
-        if not alerts:
-            alert_of_attention(context, [f"waiting for a compaction for {waited}: {behind}"])
-        self._wait(context, behind, began, alerts + 1)
+        if behind := behind or _or_why_away(look):
+            self._wait(context, behind, began, alerts)
 
     def _wait(self, context: Context, behind: str, since: datetime, alerts: int = 0) -> None:
+        now, to_alert = datetime.now(UTC), since + PATIENCE
+        waited = duration_text(now - since)
+        if now >= since + self.most:
+            raise AirflowFailException(f"no compaction for {waited}: {behind}")
+        if not alerts and now >= to_alert:
+            alert_of_attention(context, [f"waiting for a compaction for {waited}: {behind}"])
+            alerts = 1
         self.waits_for = f"{behind}. {_started(context, self.compaction, behind)}"
         log.info("waiting for a compaction: %s", self.waits_for)
-        now = datetime.now(UTC)
-        until = min(now + PATIENCE, since + self.most)
+        until = min(now + PATIENCE if alerts else to_alert, since + self.most)
         document = document_of(self.request_of(context), with_now=False)
         self.defer(
             trigger=SnapshotTrigger(context["ti"].dag_id, document, until.isoformat()),

@@ -59,11 +59,12 @@ class OwnAirflow:
     is_paused: bool = False
     on_its_way: int = 0
     started: list[str] = field(default_factory=list)
+    began: datetime = field(default_factory=lambda: datetime.now(UTC))
     dag_id, run_id, task_id = "weekly_email", "by hand", "wait"
 
     @property
     def context(self) -> Any:
-        return {"ti": self}
+        return {"ti": self, "dag_run": SimpleNamespace(start_date=self.began)}
 
     def get_dr_count(self, dag: str, states: list[str]) -> int:
         assert (dag, states) == ("compact_positions", ["queued", "running"])
@@ -199,6 +200,25 @@ def test_after_an_hour_people_are_alerted_once_and_after_days_it_fails(
     days_ago = (datetime.now(UTC) - MOST).isoformat()
     with pytest.raises(AirflowFailException, match=r"no compaction for 3 d.*shardpost compact"):
         wait().on_event(airflow.context, event, since=days_ago, alerts=9)
+
+
+def test_the_hour_and_the_days_are_counted_from_the_start_of_the_run_not_of_a_try(
+    world: World, airflow: OwnAirflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alerted: list[str] = []
+    monkeypatch.setattr(snapshot_wait, "alert_of_attention", lambda _, lines: alerted.extend(lines))
+    world.commit(looked_at=BEFORE)
+    half, before = HOUR / 2, datetime.now(UTC)
+    for waited, alerts, to_wait in [(half, 0, half), (HOUR + half, 1, HOUR)]:
+        airflow.began = before - waited
+        again = deferred(airflow, wait())
+        assert again.kwargs == {"since": airflow.began.isoformat(), "alerts": alerts}
+        until = datetime.fromisoformat(again.trigger.serialize()[1]["until"])
+        assert before + to_wait <= until <= datetime.now(UTC) + to_wait
+        assert len(alerted) == alerts
+    airflow.began = before - MOST
+    with pytest.raises(AirflowFailException, match=r"no compaction for 3 d"):
+        wait().execute(airflow.context)
 
 
 def test_a_compaction_that_comes_too_late_for_a_scheduled_run_fails_it(
