@@ -24,7 +24,7 @@ test: setup  ## the tests, three at a time, of many cases some (one tier alone: 
 	@$(BIN)/pytest --numprocesses 3
 
 test-all: setup  ## the same tests, each as far as it goes: all cases, more kills, long histories
-	@$(BIN)/pytest --numprocesses 4 --all --durations 40
+	@$(BIN)/pytest --numprocesses 3 --all --durations 40
 
 test-faults: setup  ## each fault of a cluster, ARGS at random, each test on a store (root; hours)
 	@$(BIN)/pytest tests/cluster --all --faults $(or $(ARGS),12)

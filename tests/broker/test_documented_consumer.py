@@ -87,7 +87,6 @@ def put(settings: Settings, key: bytes, size: int, headers: list[Header]) -> byt
 
 
 @pytest.mark.one_of("records at Kafka's limit")
-@pytest.mark.timeout(240)
 def test_a_record_of_kafkas_limit_with_long_headers_is_a_letter_a_retry_and_parked(
     alone: Settings, tmp_path: Path
 ) -> None:
@@ -116,7 +115,6 @@ def swapped(lines: str) -> str:
 
 
 @pytest.mark.one_of("records at Kafka's limit")
-@pytest.mark.timeout(240)
 def test_a_record_too_large_for_any_letter_does_not_stop_the_consumer_and_is_parked(
     alone: Settings, tmp_path: Path
 ) -> None:

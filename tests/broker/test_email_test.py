@@ -45,7 +45,7 @@ def ready(tmp_path: Path, server: MailServer) -> Iterator[Settings]:
         "unsubscribe_secret": SECRET,
         "smtp_port": server.port,
     }
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1, **given) as kafka:
+    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=30, **given) as kafka:
         apply_topics(installed(kafka.settings))
         world = World(kafka.settings)
         world.position("1", "c1")

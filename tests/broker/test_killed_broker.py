@@ -58,7 +58,6 @@ def has_started(reports: list[PartitionReport], settings: Settings, there: int) 
 
 
 @pytest.mark.one_of("lives of a broker")
-@pytest.mark.timeout(300)
 def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twice(
     alone: Settings,
 ) -> None:
@@ -90,7 +89,6 @@ def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twi
 
 
 @pytest.mark.one_of("lives of a broker")
-@pytest.mark.timeout(300)
 def test_a_broker_that_dies_is_waited_for_by_who_reads(alone: Settings) -> None:
     letters(alone, COUNT)
     counts: list[int] = []
@@ -118,7 +116,6 @@ def test_a_broker_that_dies_is_waited_for_by_who_reads(alone: Settings) -> None:
 
 
 @pytest.mark.one_of("lives of a broker")
-@pytest.mark.timeout(300)
 def test_after_the_cleaner_came_what_was_dealt_with_is_gone(alone: Settings) -> None:
     eager = {
         "cleanup.policy": "compact",
@@ -169,7 +166,6 @@ def open_partitions(settings: Settings) -> list[tuple[str, int]]:
 
 
 @pytest.mark.one_of("lives of a broker")
-@pytest.mark.timeout(300)
 def test_every_transaction_ends_though_the_broker_was_killed_amid_many(alone: Settings) -> None:
     """Kafka 4.3.1 fails this about every third time (docs/decisions/0015)."""
     gone, done = threading.Event(), Counter[int]()

@@ -213,7 +213,6 @@ def test_a_transaction_that_a_killed_run_left_open_is_not_waited_for(ready: Sett
         killed.commit_transaction(30)
 
 
-@pytest.mark.timeout(120)
 def test_a_writer_that_was_kept_while_its_broker_restarted_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,7 +156,6 @@ def with_tombstone(
 
 
 @pytest.mark.one_of("lives of a broker")
-@pytest.mark.timeout(280)
 def test_every_loss_is_predicted_before_it_happens(quick: Settings) -> None:
     readers = waiting_readers(quick)
     growing_topics = [one.partition.topic for one in readers if one.kind in {"size", "tombstone"}]

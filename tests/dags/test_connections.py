@@ -127,7 +127,6 @@ def test_clients_of_amazon_msk_get_the_tokens_that_the_provider_makes(
     assert given == ("token for eu-west-1", 1_800_000_000)
 
 
-@pytest.mark.timeout(300)
 def test_a_task_and_its_spark_job_log_in_by_the_tokens_of_a_connection(
     bag: DagBag, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -38,7 +38,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(partitions=4, kafka_timeout=5, home=tmp_path) as kafka:
+    with memory_kafka(partitions=4, kafka_timeout=30, home=tmp_path) as kafka:
         apply_topics(installed(kafka.settings))
         yield kafka
 

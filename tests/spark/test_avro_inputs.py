@@ -114,7 +114,6 @@ class AvroStream(MappedStream):
 
 
 @pytest.mark.one_of("histories cut into any runs")
-@pytest.mark.timeout(1200)
 @example_settings(
     max_examples=up_to(2, 1),
     deadline=None,
@@ -214,7 +213,6 @@ def test_json_with_a_schema_is_read_as_json(
     ]
 
 
-@pytest.mark.timeout(600)
 def test_what_comes_out_is_said_before_anything_is_written(
     fresh: Callable[[], Settings], registry: Registry
 ) -> None:
@@ -248,7 +246,6 @@ DEBEZIUM = record(
 )
 
 
-@pytest.mark.timeout(600)
 def test_an_entry_made_from_avro_reads_the_records_that_it_was_made_from(
     fresh: Callable[[], Settings], registry: Registry, tmp_path: Path
 ) -> None:

@@ -118,7 +118,6 @@ def restore_kafka(shardpost: CommandLine, backup: Path) -> None:
 
 
 @pytest.mark.one_of("whole systems")
-@pytest.mark.timeout(900)
 def test_a_stack_is_restored_and_goes_on_where_it_was(
     shardpost: CommandLine, tmp_path: Path
 ) -> None:
@@ -164,7 +163,6 @@ def test_a_stack_is_restored_and_goes_on_where_it_was(
 
 
 @pytest.mark.one_of("whole systems")
-@pytest.mark.timeout(900)
 def test_topics_that_are_older_than_the_tables_are_refused_until_a_person_decides(
     shardpost: CommandLine, tmp_path: Path
 ) -> None:

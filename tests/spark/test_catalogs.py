@@ -4,8 +4,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from shardpost.checkout import CHECKOUT
 from shardpost.delta import snapshots
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
@@ -38,7 +36,6 @@ def newest(settings: Settings) -> list[str]:
     return expected_of(settings, snapshots.current(installed(settings).tables).number)[NAME]
 
 
-@pytest.mark.timeout(600)
 def test_a_table_that_was_registered_once_follows_compactions_and_once_moved_a_swap(
     stream: Stream, tmp_path: Path
 ) -> None:

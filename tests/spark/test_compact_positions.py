@@ -88,7 +88,6 @@ def examples(test: Callable[..., None]) -> Callable[..., None]:
 
 
 @pytest.mark.one_of("histories cut into any runs")
-@pytest.mark.timeout(1200)
 @example_settings(
     max_examples=up_to(2, 1),
     deadline=None,
@@ -137,7 +136,6 @@ def planned_for(at_most: int) -> Iterator[None]:
         yield
 
 
-@pytest.mark.timeout(600)
 def test_broken_off_before_its_commit_and_after_it_the_next_run_ends_as_an_unbroken_one(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

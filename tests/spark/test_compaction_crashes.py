@@ -29,7 +29,6 @@ from tests.support.reference import Fold, Raw, closed, exchange, position, produ
 
 pytestmark = [
     pytest.mark.one_of("kills of what makes tables"),
-    pytest.mark.timeout(900),
     pytest.mark.usefixtures("spark"),  # what is not killed runs in this process
 ]
 

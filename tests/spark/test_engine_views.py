@@ -75,7 +75,6 @@ def hold(settings: Settings, *all_printed: Printed, ask: Ask | None = None) -> N
 
 
 @pytest.mark.one_of("histories cut into any runs")
-@pytest.mark.timeout(900)
 def test_views_have_what_the_tables_have_until_a_swap_and_then_say_so(
     stream: Stream, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

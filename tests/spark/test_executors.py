@@ -44,7 +44,7 @@ from tests.support.spark_cluster import (
 )
 from tests.support.week_tables import World, counts_by_shard
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("spark")]
+pytestmark = pytest.mark.usefixtures("spark")
 of_clusters = pytest.mark.one_of("whole systems")
 # Executors there have the same ports. Loopback is it for tests only: it is one machine.
 WORKERS = ("127.0.0.2", "127.0.0.3")

@@ -65,7 +65,6 @@ def newest(settings: Settings) -> dict[str, int]:
 
 
 @pytest.mark.one_of("kills of what makes tables")
-@pytest.mark.timeout(900)
 def test_raw_tables_are_a_snapshot_through_kills_and_swaps(
     stream: Stream, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -52,7 +52,6 @@ from tests.support.reference import (
 )
 
 pytestmark = [
-    pytest.mark.timeout(900),
     pytest.mark.usefixtures("spark"),
 ]
 
@@ -244,7 +243,7 @@ def test_a_compaction_by_hand_beside_it_and_a_kafka_that_was_gone_change_nothing
 ) -> None:
     del settings
     home = tmp_path_factory.mktemp("own")
-    own = load(environ(home=home, kafka_port=daemons.choose_port(), kafka_timeout=5))
+    own = load(environ(home=home, kafka_port=daemons.choose_port(), kafka_timeout=20))
     broker.start(own)
     try:
         apply_topics(installed(own))

@@ -41,7 +41,6 @@ def shardpost(world: Settings) -> CommandLine:
 
 
 @pytest.mark.one_of("imports beside other changes")
-@pytest.mark.timeout(600)
 def test_plan_apply_and_again(world: Settings, shardpost: CommandLine, tmp_path: Path) -> None:
     listed = [row(str(n), "client1") for n in range(1, OPEN)] + [row("x", "client1", amount="1,5")]
     path = csv_of(tmp_path / "list.csv", [*listed, row("neu", "client2")])
@@ -67,7 +66,6 @@ def test_plan_apply_and_again(world: Settings, shardpost: CommandLine, tmp_path:
 
 
 @pytest.mark.one_of("kills of what sends")
-@pytest.mark.timeout(600)
 def test_killed_within_a_transaction_and_after_one_all_is_there_once(
     world: Settings, shardpost: CommandLine, tmp_path: Path
 ) -> None:
@@ -90,7 +88,6 @@ def test_killed_within_a_transaction_and_after_one_all_is_there_once(
 
 
 @pytest.mark.one_of("imports beside other changes")
-@pytest.mark.timeout(600)
 def test_a_database_by_the_command_and_no_password_anywhere(
     world: Settings, tmp_path: Path
 ) -> None:
@@ -112,7 +109,6 @@ def test_a_database_by_the_command_and_no_password_anywhere(
         assert "no password was provided" in shardpost_without.refused(*call[:-1], code=1)
 
 
-@pytest.mark.timeout(600)
 def test_lists_that_cannot_be_read_are_said_in_one_line(
     shardpost: CommandLine, tmp_path: Path
 ) -> None:
@@ -125,7 +121,6 @@ def test_lists_that_cannot_be_read_are_said_in_one_line(
     assert "no such file" in shardpost.refused("import", str(tmp_path / "none.csv"), code=2)
 
 
-@pytest.mark.timeout(600)
 def test_a_list_that_is_cut_or_garbled_closes_nothing(
     world: Settings, shardpost: CommandLine, tmp_path: Path
 ) -> None:

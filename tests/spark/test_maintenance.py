@@ -125,7 +125,6 @@ def _all_readers_agree(settings: Settings, table: Table) -> None:
 
 @pytest.mark.one_of("histories cut into any runs")
 @pytest.mark.also_on_store
-@pytest.mark.timeout(600)
 def test_maintenance_between_runs_and_beside_one(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -437,7 +437,6 @@ MODES = {"bare": "format: json", "connect": "envelope: connect", "debezium": "en
 
 
 @pytest.mark.one_of("histories cut into any runs")
-@pytest.mark.timeout(1200)
 @example_settings(
     max_examples=up_to(2, 1),
     deadline=None,

@@ -202,7 +202,6 @@ class ProtobufStream(AvroStream):
 
 
 @pytest.mark.one_of("histories cut into any runs")
-@pytest.mark.timeout(1200)
 @example_settings(
     max_examples=up_to(2, 1),
     deadline=None,
@@ -245,7 +244,6 @@ def test_a_registry_that_is_away_changes_nothing_and_makes_no_letter(
     agree(settings, stream.fold)
 
 
-@pytest.mark.timeout(600)
 def test_an_entry_made_from_protobuf_reads_the_records_and_people_read_the_letters(
     fresh: Callable[[], Settings], registry: Registry, tmp_path: Path
 ) -> None:

@@ -172,7 +172,6 @@ def rebuilt_in(settings: Settings) -> int | None:
 
 
 @pytest.mark.one_of("kills of what makes tables")
-@pytest.mark.timeout(600)
 def test_a_swap_waits_for_a_compaction_and_a_second_swap_changes_nothing(
     filled: tuple[Settings, Fold],
 ) -> None:
@@ -207,7 +206,6 @@ def shardpost(settings: Settings) -> CommandLine:
 
 
 @pytest.mark.one_of("stories of a rebuild")
-@pytest.mark.timeout(600)
 def test_another_country_from_start_to_drop(settings: Settings, shardpost: CommandLine) -> None:
     apply_topics(installed(settings))
     assert shardpost("rebuild", "list") == "no rebuild yet\n"
@@ -273,7 +271,6 @@ def some(clients: list[str], exchange: str) -> list[Raw]:
 
 
 @pytest.mark.one_of("stories of a rebuild")
-@pytest.mark.timeout(600)
 def test_a_mail_run_under_way_stays_on_the_snapshot_that_it_froze(settings: Settings) -> None:
     apply_topics(installed(settings))
     here, there = [f"us{n}" for n in range(40)], [f"gb{n}" for n in range(10)]

@@ -89,7 +89,6 @@ BAD = b"{"
 
 @pytest.mark.one_of("reconciliations beside changes")
 @pytest.mark.also_on_store
-@pytest.mark.timeout(600)
 def test_lost_tombstones_are_refused_and_a_reconciliation_closes_what_they_closed(
     stream: Stream,
 ) -> None:
@@ -210,7 +209,6 @@ OWN_STEPS = ["positions reconciliation", "positions closing", "commit"]
 
 @pytest.mark.also_on_store
 @pytest.mark.one_of("kills of what makes tables")
-@pytest.mark.timeout(600)
 def test_a_reconciliation_killed_at_a_step_of_its_own_ends_as_an_unbroken_one(
     stream: Stream,
 ) -> None:
@@ -245,7 +243,6 @@ def test_added_partitions_do_not_make_a_record_seem_gone(fresh: Callable[[], Set
 
 
 @pytest.mark.one_of("reconciliations beside changes")
-@pytest.mark.timeout(600)
 def test_a_tombstone_that_went_behind_an_undecodable_record_is_refused_and_then_named(
     fresh: Callable[[], Settings], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -24,7 +24,6 @@ def folder(made_before: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPa
     return tmp_path
 
 
-@pytest.mark.timeout(1200)  # a minute or two of set-up, on a machine of its own
 def test_a_set_up_leaves_the_archive_of_a_compaction_and_a_second_one_does_nothing(
     made_before: list[Path], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

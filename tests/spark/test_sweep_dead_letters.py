@@ -209,7 +209,6 @@ def each_once(settings: Settings) -> None:
 
 
 @pytest.mark.one_of("sweeps that are ended")
-@pytest.mark.timeout(900)
 def test_killed_at_any_step_nothing_is_sent_twice_and_nothing_lost(ready: Settings) -> None:
     long_ago(ready)
     for name in drawn(STEPS, every=3):
@@ -223,7 +222,6 @@ def test_killed_at_any_step_nothing_is_sent_twice_and_nothing_lost(ready: Settin
 
 
 @pytest.mark.one_of("sweeps that are ended")
-@pytest.mark.timeout(600)
 def test_beside_a_halted_sweep_a_second_refuses_and_a_zombie_is_fenced(ready: Settings) -> None:
     long_ago(ready)
     with paused(ready, SWEEP_DEAD_LETTERS, pause_anywhere_at="publish") as zombie:
@@ -253,7 +251,6 @@ def sweeping(settings: Settings) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.one_of("sweeps that are ended")
-@pytest.mark.timeout(600)
 def test_interrupted_while_it_sends_it_says_so_and_the_next_goes_on(ready: Settings) -> None:
     count = 3000
     small = ready.model_copy(update={"retry_batch": 1})
@@ -275,7 +272,6 @@ def test_interrupted_while_it_sends_it_says_so_and_the_next_goes_on(ready: Setti
 
 
 @pytest.mark.one_of("sweeps that are ended")
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "sign",
     [signal.SIGTERM, signal.SIGINT, signal.SIGKILL],

@@ -23,7 +23,6 @@ from tests.support.week_tables import World, counts_by_shard
 pytestmark = [
     pytest.mark.also_on_store,
     pytest.mark.one_of("kills of what sends"),
-    pytest.mark.timeout(900),
     pytest.mark.usefixtures("spark"),  # what is not killed runs in this process
 ]
 

@@ -169,7 +169,7 @@ def mailed_home(
     home: Path, weeks: Iterable[IsoWeek], mailed: Iterable[str]
 ) -> Iterator[MemoryKafka]:
     """Give a home of two shards; each week's audience are CLIENTS, of whom some were mailed."""
-    with memory_kafka(home=home, partitions=2, kafka_timeout=1) as kafka:
+    with memory_kafka(home=home, partitions=2, kafka_timeout=30) as kafka:
         apply_topics(installed(kafka.settings))
         for week in weeks:
             begin(kafka.settings, week, week.end)

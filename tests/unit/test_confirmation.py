@@ -60,7 +60,7 @@ def test_the_commands_of_the_contract_ask() -> None:
 
 
 def test_topics_are_created_once_a_person_has_agreed(tmp_path: Path) -> None:
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
+    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=30) as kafka:
         shardpost = CommandLineHere(kafka.settings.environ())
         code, out, err = shardpost.typed("n\n", "topics", "apply")
         assert (code, out) == (1, "")
@@ -71,7 +71,7 @@ def test_topics_are_created_once_a_person_has_agreed(tmp_path: Path) -> None:
 
 
 def test_programs_are_not_asked(tmp_path: Path) -> None:
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
+    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=30) as kafka:
         shardpost = CommandLineHere(kafka.settings.environ())
         assert shardpost.typed("", "topics", "apply", "--yes")[0] == 0
         assert "created" not in shardpost("topics", "apply")
