@@ -26,8 +26,7 @@ from shardpost.wording import duration_text
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 15.0
-# So long after a run began people are alerted, once, and again by a later try of the task, which
-# knows of no other; a compaction that failed is started again each time.
+# People are alerted so long after a run began; so often a compaction that failed is started again.
 PATIENCE = timedelta(hours=1)
 
 

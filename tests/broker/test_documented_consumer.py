@@ -24,7 +24,7 @@ from tests.support.letter_world import committed, header, live, sweep, total
 KAFKAS_LIMIT = 1_048_588
 BATCH = 70  # what a batch of one record takes besides key, value and headers
 UNTIL_SILENT = "poll(2 if 'message' in globals() else 60)"  # the first one joins the group
-LATER = datetime.now(UTC) + timedelta(hours=1)
+LATER = datetime.now(UTC) + timedelta(days=30)  # when all are due, however long the tests take
 
 
 @pytest.fixture(scope="module")

@@ -27,8 +27,7 @@ from tests.support.installed import installed
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 from tests.support.week_tables import World
 
-NOW = datetime.now(UTC)
-WEEK = IsoWeek.last_ended(NOW)
+WEEK = IsoWeek.last_ended(datetime.now(UTC))
 BEFORE, AFTER = WEEK.end - timedelta(hours=1), WEEK.end + timedelta(minutes=1)
 MOST = timedelta(days=3)
 
@@ -119,7 +118,7 @@ def fired(trigger: Any, **changed: str) -> dict[str, Any]:
 
 
 def test_a_snapshot_that_has_the_week_is_not_waited_for(world: World, airflow: OwnAirflow) -> None:
-    world.commit(looked_at=NOW)
+    world.commit(looked_at=datetime.now(UTC))
     wait().execute(airflow.context)
     assert not airflow.started
 
@@ -175,7 +174,7 @@ def test_a_dry_run_does_not_wait(world: World, airflow: OwnAirflow) -> None:
 
 def test_an_early_run_waits_for_a_fresh_snapshot(world: World, airflow: OwnAirflow) -> None:
     world.commit(looked_at=BEFORE)
-    deferred(airflow, wait(week=IsoWeek.of(NOW), early=True))
+    deferred(airflow, wait(week=IsoWeek.of(datetime.now(UTC)), early=True))
 
 
 def test_after_an_hour_people_are_alerted_once_and_after_days_it_fails(
@@ -184,9 +183,10 @@ def test_after_an_hour_people_are_alerted_once_and_after_days_it_fails(
     alerted: list[str] = []
     monkeypatch.setattr(snapshot_wait, "alert_of_attention", lambda _, lines: alerted.extend(lines))
     world.commit(looked_at=BEFORE)
+    before = airflow.began
     first = deferred(airflow, wait())
     until = datetime.fromisoformat(first.trigger.serialize()[1]["until"])
-    assert NOW + HOUR <= until <= datetime.now(UTC) + HOUR
+    assert before + HOUR <= until <= datetime.now(UTC) + HOUR
     an_hour_ago = (datetime.now(UTC) - HOUR).isoformat()
     event = fired(first.trigger, until=an_hour_ago)
     assert str(WEEK) in event["behind"]
@@ -226,7 +226,7 @@ def test_a_compaction_that_comes_too_late_for_a_scheduled_run_fails_it(
 ) -> None:
     """Without that, a week that was waited for would end as one that is skipped."""
     old = WEEK.previous
-    world.commit(looked_at=NOW, committed_at=old.start)
+    world.commit(looked_at=datetime.now(UTC), committed_at=old.start)
     waited: Any = {"since": (old.end + HOUR).isoformat(), "alerts": 1}
     with pytest.raises(AirflowFailException, match=r"too late: week .* ended more than 3 days ago"):
         wait(week=old, is_scheduled=True).on_event(airflow.context, {"behind": None}, **waited)
@@ -243,7 +243,7 @@ AWAY = "object store: it does not answer: check that it is up"
 def test_tables_that_are_away_are_waited_for(
     world: World, airflow: OwnAirflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.commit(looked_at=NOW)
+    world.commit(looked_at=datetime.now(UTC))
     task, looked, newest = wait(), [], snapshots.newest
 
     def look(tables: Any) -> Any:

@@ -102,10 +102,12 @@ class AvroStream(MappedStream):
             form = json.loads(plain)
         except ValueError:
             form = None
-        right = form if is_right(form) else {"Client": "c", "Ticker": "T", "Amount": 1}
+        right: dict[str, Any] = {"Client": "c", "Ticker": "T", "Amount": 1}
+        right = form if is_right(form) else right
         names = {"ticker": "Ticker", "qty": "Amount", "quantity": "Amount", "mic": "Exchange"}
         value = {own: right.get(name, "X") for own, name in names.items()}
-        value |= {"customer": {"id": right["Client"]}, "book": "B"}
+        whole = int(right["Amount"])  # the holders do not tell
+        value |= {"customer": {"id": right["Client"]}, "book": "B", "qty": whole, "quantity": whole}
         good = self._serialized(value)
         if is_right(form):
             return good

@@ -1,10 +1,12 @@
 """The sweep as a job: its table, and real processes that are killed, halted, and started twice."""
 
 import os
+import re
 import signal
 import subprocess
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -221,10 +223,17 @@ def test_killed_at_any_step_nothing_is_sent_twice_and_nothing_lost(ready: Settin
     assert Counter(state for _, state, _ in of_table(ready)) == {"waiting": COUNT, "retried": COUNT}
 
 
+def swept(log: Path) -> list[str]:
+    """Return the partitions whose sweep has ended."""
+    return re.findall(r"dead-letters\S*\[\d+\]: ", log.read_text())
+
+
 @pytest.mark.one_of("sweeps that are ended")
 def test_beside_a_halted_sweep_a_second_refuses_and_a_zombie_is_fenced(ready: Settings) -> None:
     long_ago(ready)
     with paused(ready, SWEEP_DEAD_LETTERS, pause_anywhere_at="publish") as zombie:
+        # Not halted while the other partition's projection is written: the next would wait for it.
+        wait_for(lambda: swept(zombie.log) != [], "the other partition's end")
         zombie.stop()
         with pytest.raises(ShardpostError, match=r"is already running \(pid \d+"):
             run(ready)
