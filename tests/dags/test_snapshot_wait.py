@@ -83,6 +83,14 @@ def airflow(monkeypatch: pytest.MonkeyPatch) -> OwnAirflow:
     return airflow
 
 
+@pytest.fixture
+def alerted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Give the lines that people are alerted with."""
+    said: list[str] = []
+    monkeypatch.setattr(snapshot_wait, "alert_of_attention", lambda _, lines: said.extend(lines))
+    return said
+
+
 def wait(mode: Mode = Mode.FREEZE, week: IsoWeek = WEEK, **more: Any) -> SnapshotWait:
     return SnapshotWait(
         task_id="wait",
@@ -178,10 +186,8 @@ def test_an_early_run_waits_for_a_fresh_snapshot(world: World, airflow: OwnAirfl
 
 
 def test_after_an_hour_people_are_alerted_once_and_after_days_it_fails(
-    world: World, airflow: OwnAirflow, monkeypatch: pytest.MonkeyPatch
+    world: World, airflow: OwnAirflow, alerted: list[str]
 ) -> None:
-    alerted: list[str] = []
-    monkeypatch.setattr(snapshot_wait, "alert_of_attention", lambda _, lines: alerted.extend(lines))
     world.commit(looked_at=BEFORE)
     before = airflow.began
     first = deferred(airflow, wait())
@@ -203,10 +209,8 @@ def test_after_an_hour_people_are_alerted_once_and_after_days_it_fails(
 
 
 def test_the_hour_and_the_days_are_counted_from_the_start_of_the_run_not_of_a_try(
-    world: World, airflow: OwnAirflow, monkeypatch: pytest.MonkeyPatch
+    world: World, airflow: OwnAirflow, alerted: list[str]
 ) -> None:
-    alerted: list[str] = []
-    monkeypatch.setattr(snapshot_wait, "alert_of_attention", lambda _, lines: alerted.extend(lines))
     world.commit(looked_at=BEFORE)
     half, before = HOUR / 2, datetime.now(UTC)
     for waited, alerts, to_wait in [(half, 0, half), (HOUR + half, 1, HOUR)]:

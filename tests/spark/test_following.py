@@ -51,9 +51,7 @@ from tests.support.reference import (
     published,
 )
 
-pytestmark = [
-    pytest.mark.usefixtures("spark"),
-]
+pytestmark = pytest.mark.usefixtures("spark")
 
 STAYING = CompactionRequest(follow=Follow(LATER, every=0.2))
 # What a turn comes by, of those in which something is half done.
