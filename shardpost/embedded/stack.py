@@ -81,22 +81,21 @@ def up(settings: Settings, *, with_airflow: bool, say: Say) -> None:
     If something cannot be started, what this call has started is stopped again.
     """
     wanted = [part for part in parts(settings) if with_airflow or part.name != AIRFLOW]
-    ours = {part.name for part in wanted}
     _require_home(settings)
     with _stack_lock(settings, say):
-        states = {part: part.service.state(settings)["state"] for part in wanted}
-        missing = [part for part in wanted if states[part] != UP]
-        fresh = [part for part in wanted if states[part] == DOWN]
+        states = {part.name: part.service.state(settings)["state"] for part in wanted}
+        missing = [part for part in wanted if states[part.name] != UP]
+        fresh = [part for part in wanted if states[part.name] == DOWN]
         if missing:
             _require_machine(settings, fresh)
-        if AIRFLOW in {part.name for part in fresh}:
+        if states.get(AIRFLOW) == DOWN:
             airflow.require_task_options(settings)
-        elif AIRFLOW in ours and (other := airflow.other_settings(settings)):
+        elif AIRFLOW in states and (other := airflow.other_settings(settings)):
             say(f"Airflow runs with another {', '.join(other)}: `{RESTART}` takes this one")
         started: list[Part] = []
         try:
             _start_parts(settings, missing, fresh, started, say)
-            if AIRFLOW not in {part.name for part in missing}:
+            if states.get(AIRFLOW, UP) == UP:
                 _create_topics(settings, say)
         except BaseException:
             for part in reversed(started):
