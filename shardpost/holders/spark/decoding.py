@@ -18,6 +18,7 @@ control characters in texts.
 
 from collections.abc import Mapping
 from functools import cache
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -142,29 +143,33 @@ def decoded(raw: DataFrame, fields: tuple[Field, ...], passed: tuple[str, ...] =
     """
     rejected = F.col("reason").isNotNull()
     parsed = _parsed(raw, fields, passed).withColumn("reason", _reason(fields))
+    kind = kind_of(F.when(F.col("value").isNull(), RecordKind.TOMBSTONE.value))
     return parsed.select(
-        F.when(F.is_valid_utf8(_key()), _key()).alias("key"),
-        *("partition", "offset", "timestamp", "value", _kind().alias("kind"), "reason"),
+        *(valid_key().alias("key"), "partition", "offset", "timestamp", "value"),
+        *(kind.alias("kind"), "reason"),
         *map(F.col, passed),
         *(F.when(rejected, F.col(name)).alias(name) for name in ("raw_key", "headers")),
         *_columns(fields),
     )
 
 
-def _kind() -> Column:
-    return (
-        F.when(F.col("reason").isNotNull(), RecordKind.REJECTED.value)
-        .when(F.col("value").isNull(), RecordKind.TOMBSTONE.value)
-        .otherwise(RecordKind.UPSERT.value)
-    )
+def valid_key() -> Column:
+    """Return the key of raw records; null if it is no text."""
+    return F.when(F.is_valid_utf8(_key()), _key())
+
+
+def kind_of(other: Column) -> Column:
+    """Return the kind of a record: what it is other than rejected, or an upsert."""
+    rejected = F.when(F.col("reason").isNotNull(), RecordKind.REJECTED.value)
+    return F.coalesce(rejected, other, F.lit(RecordKind.UPSERT.value))
 
 
 # Each takes hundreds of calls of the JVM, and a run decodes several frames.
 @cache
 def _columns(fields: tuple[Field, ...]) -> tuple[Column, ...]:
     return tuple(
-        F.when(F.col("is_plain"), F.col(_plain_name(field)))
-        .when(F.col("reason").isNull(), _column_value(field))
+        F.when(F.col("is_plain"), F.col(f"plain_{field.column}"))
+        .when(F.col("reason").isNull(), column_value(field, _found(field)))
         .alias(field.column)
         for field in fields
     )
@@ -190,7 +195,10 @@ def _parsed_columns(fields: tuple[Field, ...]) -> tuple[Column, ...]:
     variants = parsed(_text(), _schema(fields, dict.fromkeys(FieldType, "VARIANT")))
     return (
         is_plain.alias("is_plain"),
-        *(_plain_value(field, plain).alias(_plain_name(field)) for field in fields),
+        *(
+            field_of(plain, field.name).cast(field.column_type).alias(f"plain_{field.column}")
+            for field in fields
+        ),
         F.when(~is_plain, variants).alias("json"),
         F.when(~is_plain, closes_the_array(_text())).alias("closes_the_array"),
     )
@@ -212,8 +220,7 @@ def _schema(fields: tuple[Field, ...], types: Mapping[FieldType, str]) -> str:
 def _is_plain(fields: tuple[Field, ...], plain: Column) -> Column:
     """Tell which records are good beyond doubt; null means no."""
     is_plain = F.is_valid_utf8(_key()) & (F.length(_key()) > 0) & F.is_valid_utf8(_text())
-    is_plain &= is_one_object(plain) & ~may_close_the_array(_text())
-    is_plain &= ~may_have_surrogates(_text())
+    is_plain &= is_one_object(plain) & ~may_close_the_array(_text()) & ~may_have_surrogates(_text())
     if has_id_as_key(fields):
         is_plain &= ~_is_blank(_key())
     for field in fields:
@@ -228,50 +235,61 @@ def _was_text(value: Column) -> Column:
     return is_letter & ~value.isin("[", "{", "true", "false")
 
 
-def _plain_value(field: Field, plain: Column) -> Column:
-    return field_of(plain, field.name).cast(field.column_type)
+class Found(NamedTuple):
+    """What a value has of a field: a variant, its text if a number was written, and its JSON."""
+
+    value: Column
+    written: Column
+    json: Column
 
 
-def _plain_name(field: Field) -> str:
-    return f"plain_{field.column}"
+def _found(field: Field) -> Found:
+    """Return what is parsed of a field; if it is missing, the first that has its name otherwise."""
+    names = F.filter(F.json_object_keys(_text()), lambda name: F.lower(name) == field.name.lower())
+    like = F.concat(F.get(names, F.lit(0)), F.lit(f": did you mean {field.name}?"))
+    written = field_of(parsed(with_numbers_quoted(_text()), f"{field.name}:STRING"), field.name)
+    value = field_of(F.col("json"), field.name)
+    return Found(value, written, F.coalesce(F.to_json(value), like))
 
 
-def _value(field: Field) -> Column:
-    return field_of(F.col("json"), field.name)
-
-
-def _column_value(field: Field) -> Column:
+def column_value(field: Field, found: Found) -> Column:
     """Return the value of a good field; a number that no type holds exactly as it was written."""
-    value = _value(field).try_cast(field.column_type)
+    value = found.value.try_cast(field.column_type)
     if field.type is not FieldType.NUMBER:
         return value
-    is_inexact = F.schema_of_variant(_value(field)).isin(*INEXACT_TYPES)
-    as_written = parsed(with_numbers_quoted(_text()), f"{field.name}:STRING")
-    return F.when(is_inexact, field_of(as_written, field.name)).otherwise(value)
+    is_inexact = F.schema_of_variant(found.value).isin(*INEXACT_TYPES)
+    return F.when(is_inexact, found.written).otherwise(value)
 
 
 @cache
 def _reason(fields: tuple[Field, ...]) -> Column:
     is_object = is_one_object(F.col("json")) & ~F.col("closes_the_array")
-    reason = (
-        F.when(F.col("is_plain"), None)
-        .when(F.col("raw_key").isNull(), "expected a key, found none")
+    reason = key_reason(F.when(F.col("is_plain"), None), fields).when(F.col("value").isNull(), None)
+    reason = broken_text(reason, _text(), is_object, "one JSON object")
+    return field_reason(reason, {field: _found(field) for field in fields})
+
+
+def key_reason(reason: Column, fields: tuple[Field, ...]) -> Column:
+    """Return a reason, else why the key of a raw record is none."""
+    return (
+        reason.when(F.col("raw_key").isNull(), "expected a key, found none")
         .when(~F.is_valid_utf8(_key()), "expected a key in UTF-8, found other bytes")
         .when(F.length(_key()) == 0, "expected a key, found an empty one")
         .when(
             F.lit(has_id_as_key(fields)) & _is_blank(_key()),
             "expected a non-blank key, found only blanks",
         )
-        .when(F.col("value").isNull(), None)
     )
-    reason = broken_text(reason, _text(), is_object, "one JSON object")
-    for field in fields:
-        reason = reason.when(
-            _is_wrong(field), _expected(f"{field.expected} for {field.name}", _found(field))
-        )
+
+
+def field_reason(reason: Column, fields: Mapping[Field, Found]) -> Column:
+    """Return a reason, else why a field is not what it has to be."""
+    for field, found in fields.items():
+        said, is_wrong = F.coalesce(found.json, F.lit("nothing")), _is_wrong(field, found.value)
+        reason = reason.when(is_wrong, _expected(f"{field.expected} for {field.name}", said))
         if field.is_id:
-            found = _expected(f"{NOT_BLANK} for {field.name}", _found(field))
-            reason = reason.when(_is_blank(_column_value(field)), found)
+            expected = _expected(f"{NOT_BLANK} for {field.name}", said)
+            reason = reason.when(_is_blank(column_value(field, found)), expected)
     return reason
 
 
@@ -292,21 +310,13 @@ def _is_blank(text: Column) -> Column:
     return F.trim(text, F.lit(BLANKS)) == ""
 
 
-def _is_wrong(field: Field) -> Column:
-    found = F.schema_of_variant(_value(field))  # null if it is missing, VOID if it is null
+def _is_wrong(field: Field, value: Column) -> Column:
+    found = F.schema_of_variant(value)  # null if it is missing, VOID if it is null
+    fits = found.isin(*VARIANT_TYPES[field.type])
     if field.type is FieldType.NUMBER:
-        fits = found.isin(*VARIANT_TYPES[field.type]) | found.startswith("DECIMAL(")
-    else:
-        fits = found.isin(*VARIANT_TYPES[field.type])
+        fits |= found.startswith("DECIMAL(")
     missing = F.lit(False) if field.required else found.isNull() | (found == "VOID")
     return ~F.coalesce(fits, F.lit(False)) & ~missing
-
-
-def _found(field: Field) -> Column:
-    """Return what a field is; if it is missing, the first that has its name in another case."""
-    names = F.filter(F.json_object_keys(_text()), lambda name: F.lower(name) == field.name.lower())
-    like = F.concat(F.get(names, F.lit(0)), F.lit(f": did you mean {field.name}?"))
-    return F.coalesce(F.to_json(_value(field)), like, F.lit("nothing"))
 
 
 def _expected(expected: str, found: Column) -> Column:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.classic.column import Column as ClassicColumn
@@ -27,7 +27,6 @@ _TYPES: dict[FieldType | None, tuple[type[T.DataType], ...]] = {
 }
 # A text that an expression gives is a number of JSON (RFC 8259, 6), or a flag, if it looks so.
 _BARE = {
-    FieldType.TEXT: "(?!)",
     FieldType.NUMBER: r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$",
     FieldType.FLAG: "^(true|false)$",
 }
@@ -72,10 +71,10 @@ class Expression:
             nodes += [(child, bound) for child in children]
         return sorted(found)
 
-    def result(self, paths: list[Names]) -> tuple[Column, T.DataType]:
+    def result(self, rows: DataFrame, paths: list[Names]) -> tuple[Column, T.DataType]:
         """Return its result as a struct of `x`, null where it fails, and the type of `x`.
 
-        The column `scope` has the texts of the paths, v0, v1, …; UsageError for another type.
+        Their column `scope` has the texts of the paths, v0, v1, …; UsageError for another type.
         """
         text = self.text
         for begins, ends, names in reversed(self.names):
@@ -83,10 +82,8 @@ class Expression:
         # On lines of its own: it may end in a comment.
         text = f"transform(array(scope), own_row -> named_struct('x', (\n{text}\n)))"
         column, jvm = F.get(F.expr(text), F.lit(0)), cast(Any, self.spark.sparkContext._jvm)
-        texts = ", ".join(f"v{n}: STRING" for n in range(len(paths))) or "none: STRING"
-        nothing = self.spark.createDataFrame([], f"scope STRUCT<{texts}>")
         try:
-            alone = nothing.select(column.getField("x").alias("x"))
+            alone = rows.select(column.getField("x").alias("x"))
         except AnalysisException as error:
             raise self.refused(said(error)) from None
         plan, catalyst = alone._jdf.queryExecution().analyzed(), jvm.org.apache.spark.sql.catalyst
@@ -101,14 +98,15 @@ class Expression:
         tried = catalyst.expressions.TryEval(utils.expression(column._jc))
         return ClassicColumn(utils.column(tried)), type_
 
-    def json(self, result: Column, type_: T.DataType) -> Column:
-        """Return a result of that type as JSON, for a field."""
+    def variant(self, result: Column, type_: T.DataType) -> tuple[Column, Column]:
+        """Return a result of that type as the value of a field, and its text."""
         text = result.cast("string")
-        if self.of is None or not isinstance(type_, T.StringType):
-            return text
-        in_array = F.to_json(F.array(text))
-        quoted = F.when(text.isNotNull(), F.substring(in_array, F.lit(2), F.length(in_array) - 2))
-        return F.when(F.rlike(text, F.lit(_BARE[self.of])), text).otherwise(quoted)
+        plain, found = text.cast("variant"), F.try_parse_json(text)
+        if self.of is FieldType.TEXT:
+            return plain, text
+        if isinstance(type_, T.StringType) and self.of is not None:
+            found = F.when(F.rlike(text, F.lit(_BARE[self.of])), found).otherwise(plain)
+        return found, text
 
 
 def said(error: Exception) -> str:

@@ -111,13 +111,13 @@ def contact_languages(spark: SparkSession, tables: Tables, snapshot: Snapshot) -
     mapping = mapping_in(snapshot.inputs, "clients")
     if mapping and not mapping.has_schemas:  # a registry is not asked here: no language is known
         raw = events.withColumn("key", F.coalesce("raw_key", F.col("key").cast("binary")))
-        plain = Translation(raw, "clients", mapping).plain(("seq", "retry_offset", *OWN.values()))
-        events = plain.withColumn("key", F.col("key").cast("string"))
-    events = (
-        events.where(F.contains(text, F.lit(LANGUAGE)))
-        .select("key", "seq", "retry_offset", language.alias("language"))
-        .where(F.length("language") <= _LONGEST_LANGUAGE)
-    )
+        found = Translation(raw, "clients", mapping).rows(("seq", "retry_offset", *OWN.values()))
+        events = found.withColumn("key", F.col("raw_key").cast("string"))
+        language = F.try_variant_get(f"found_{LANGUAGE}", "$", "string")
+    else:
+        events = events.where(F.contains(text, F.lit(LANGUAGE)))
+    events = events.select("key", "seq", "retry_offset", language.alias("language"))
+    events = events.where(F.length("language") <= _LONGEST_LANGUAGE)
     clients = read(spark, tables, snapshot.located(t.CLIENTS), version_at(snapshot, t.CLIENTS))
     latest = clients.where("is_open").select(
         "key", "seq", F.col("retry_offset").alias("latest_retry")

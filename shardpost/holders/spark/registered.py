@@ -40,9 +40,9 @@ _OPTIONS = {
 }
 _HEADER = "try_element_at(filter(headers, one -> one.key = '__{part}_schema_id'), -1).value"
 # What names the schema, in hexadecimal; "" where nothing does.
-_ID = "regexp_extract(hex(substring(coalesce({header}, {part}), 1, 17)), {begins}, 1)"
+_ID = "regexp_extract(hex(substr(coalesce({header}, {part}), 1, 17)), '^(00.{{8}}|01.{{32}})', 1)"
 # The indexes of a type of Protobuf are behind the id.
-_PAYLOAD = "substring(concat(coalesce({header}, X''), {part}), 1 + length({id}) div 2)"
+_PAYLOAD = "substring(concat(coalesce({header}, X''), {part}), 1 + length({part}_id) div 2)"
 _DECODED, WHY = "shardpost_decoded", "why"
 BATCH = 256  # records at once in Python, as some may be of several megabytes
 _OF_PROTOBUF = f"STRUCT<{WHOLE}: STRING, {LEFT}: BINARY, {WHY}: STRING>"
@@ -61,18 +61,17 @@ def registered(
     sources = mapping.key.removeprefix("key"), mapping.where or "", *mapping.sources(name).values()
     words = frozenset(word for source in sources for word in re.findall(r"\w+", source))
     parts: list[Part] = [one for one in get_args(Part) if mapping.format_of(one) in KINDS]
-    sets = [F.collect_set(_column(_ID, part)) for part in parts]
+    raw = raw.withColumns({f"{part}_id": _column(_ID, part) for part in parts})
+    sets = [F.collect_set(f"{part}_id") for part in parts]
     for part, ids in zip(parts, raw.agg(*sets).collect()[0], strict=True):
         asked = sorted({*ids} - {""}, reverse=True)[:MOST_SCHEMAS]
         schemas = {one: registry.schema(_place(one)) for one in asked}
-        kind = KINDS[mapping.format_of(part)]
-        raw = _Structs(raw, kind, words, part, registry, schemas).rows()
-    return raw
+        raw = _Structs(raw, KINDS[mapping.format_of(part)], words, part, registry, schemas).rows()
+    return raw.drop(*(f"{part}_id" for part in parts))
 
 
 def _column(text: str, part: Part) -> Column:
-    names = {"part": part, "header": _HEADER.format(part=part), "begins": "'^(00.{8}|01.{32})'"}
-    return F.expr(text.format(id=_ID.format(**names), **names))
+    return F.expr(text.format(part=part, header=_HEADER.format(part=part)))
 
 
 def _place(schema: str) -> str:
@@ -111,12 +110,12 @@ class _Structs:
         return made.withColumns(columns).drop(_DECODED)
 
     def _problem(self, left: Column) -> Column:
-        id_, begins = _column(_ID, self.part), F.hex(F.substring(self.part, 1, 8))
+        id_, begins = F.col(f"{self.part}_id"), F.hex(F.substring(self.part, 1, 8))
         no_id, other = "expected the id of a schema", "expected a value as the newest schema has it"
-        whys = {one: F.lit(f"schema {_place(one)}: {why}") for one, why in self.refused.items()}
+        whys = self.refused.items()
         reasons = (
             F.when(id_ == "", F.concat(F.lit(f"{no_id}, found bytes "), begins)),
-            *(F.when(id_ == one, why) for one, why in whys.items()),
+            *(F.when(id_ == one, f"schema {_place(one)}: {why}") for one, why in whys),
             F.col(_DECODED)[WHY] if self.kind == "PROTOBUF" else F.lit(None),
             F.when(left.isNull(), F.concat(F.lit(f"{other}, found bytes "), begins)),
             F.when(left != F.lit(END), F.lit(f"{other}, found more bytes behind it")),
@@ -138,7 +137,7 @@ class _Structs:
             except ValueError as error:
                 self.refused[one] = str(error)
         for whole, ones in alike.items():
-            is_one = _column(_ID, self.part).isin(ones)
+            is_one = F.col(f"{self.part}_id").isin(ones)
             decoded = decoded.when(is_one, self._from_avro(whole, newest))
         return decoded
 
@@ -152,7 +151,7 @@ class _Structs:
                 except ValueError as error:
                     self.refused[one] = f"expected one of Protobuf, found {error}"
         self.raw.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH)
-        return _as_json(files)(_column(_ID, self.part), _column(_PAYLOAD, self.part))
+        return _as_json(files)(F.col(f"{self.part}_id"), _column(_PAYLOAD, self.part))
 
     def _newest(self, right: dict[str, Schema]) -> AvroSchema | None:
         """Return the schema as which all are read: the subject's newest, or the newest of these."""

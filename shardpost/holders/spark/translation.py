@@ -1,8 +1,8 @@
 """Records of a mapped input (model/input_mapping.py) as rows of its history.
 
-Each is translated into a plain record, which decoding.py judges: the key is the id as text, the
-value a JSON object with our names, its numbers as they were written. Values of all formats are
-variants here. A path keeps the type that it has there; in an expression, a name is its text.
+Of each its id is found, as text, and each field, as decoding.py judges those: variants, whatever
+the format, with numbers as they were written. A path keeps the type that it has there; in an
+expression, a name is its text.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,11 +17,11 @@ from pyspark.sql import types as T
 from shardpost.errors import UsageError
 from shardpost.holders.model.fields import FieldType, RecordKind
 from shardpost.holders.model.input_mapping import FIELDS, InputMapping, Names, Part, path_of
+from shardpost.holders.spark import decoding
 from shardpost.holders.spark.decoding import (
     INEXACT_TYPES,
     broken_text,
     closes_the_array,
-    decoded,
     field_of,
     is_one_object,
     parsed,
@@ -33,7 +33,6 @@ from shardpost.values.topic_names import TopicName
 
 # A record's own key, value and headers.
 OWN = {one: f"own_{one}" for one in ("key", "value", "headers")}
-_MADE = (*OWN.values(), "problem", "is_skipped")
 
 
 def mapped(
@@ -44,28 +43,38 @@ def mapped(
     What a registry decoded is in the columns of registered.py. UsageError for an expression that
     cannot be.
     """
-    plain = Translation(raw, name, mapping).plain((*passed, *OWN.values()))
-    rows = decoded(plain, FIELDS[name], (*passed, *_MADE))
-    reason: Column = F.col("reason")
-    for field, source in mapping.fields.items():  # say where it was looked for
-        is_of_it = F.contains(reason, F.lit(f" for {field}, found "))
-        reason = F.when(is_of_it, F.concat(reason, F.lit(f" ({source})"))).otherwise(reason)
-    reason = F.coalesce("problem", reason)
-    is_rejected = reason.isNotNull()
-    is_other = ~F.col("key").cast("binary").eqNullSafe(F.col("own_key"))
-    skipped = F.when(F.col("is_skipped"), RecordKind.SKIPPED.value)
-    own = {
-        "value": F.col("own_value"),
-        "kind": F.when(is_rejected, RecordKind.REJECTED.value).otherwise(
-            F.coalesce(skipped, F.col("kind"))
-        ),
-        "reason": reason,
-        "raw_key": F.when(is_rejected | is_other, F.col("own_key")),
+    translation = Translation(raw, name, mapping)
+    rows = translation.rows((*passed, *OWN.values()))
+    fields = {}
+    for field in FIELDS[name]:
+        value, written = (F.col(f"{one}_{field.name}") for one in ("found", "written"))
+        fields[field] = decoding.Found(value, written, F.to_json(value))
+    found = decoding.key_reason(F.when(F.lit(False), ""), FIELDS[name])
+    found = decoding.field_reason(found.when(F.col("other_kind").isNotNull(), None), fields)
+    rows, wrong = rows.withColumn("wrong", found), F.col("wrong")
+    looked_at = (  # where a field was looked for
+        F.when(F.contains(wrong, F.lit(f" for {field}, found ")), f" ({source})")
+        for field, source in mapping.fields.items()
+    )
+    found = F.when(wrong.isNotNull(), F.concat_ws("", wrong, *looked_at))
+    rows = rows.withColumn("reason", F.coalesce("problem", found))
+    is_rejected, key = F.col("reason").isNotNull(), decoding.valid_key()
+    is_good = ~is_rejected & F.col("other_kind").isNull()
+    is_other = ~F.col("raw_key").eqNullSafe(F.col("own_key"))
+    return rows.select(
+        key.alias("key"),
+        *("partition", "offset", "timestamp"),
+        F.col("own_value").alias("value"),
+        decoding.kind_of(F.col("other_kind")).alias("kind"),
+        *("reason", *passed),
+        F.when(is_rejected | is_other, F.col("own_key")).alias("raw_key"),
         # They may say which schema a value has.
-        "headers": F.when(is_rejected | F.lit(mapping.has_schemas), F.col("own_headers")),
-    }
-    names = [one for one in rows.columns if one not in _MADE]
-    return rows.select(*(own.get(one, F.col(one)).alias(one) for one in names))
+        F.when(is_rejected | F.lit(mapping.has_schemas), F.col("own_headers")).alias("headers"),
+        *(
+            F.when(is_good, decoding.column_value(field, found)).alias(field.column)
+            for field, found in fields.items()
+        ),
+    )
 
 
 # Maybe a number that is no whole one of 18 digits at most: those are the same when written again.
@@ -78,14 +87,15 @@ _EXPECTED = {
 _PARTS = ("payload", "op", "before", "after")  # of envelopes
 
 
-def _at(variant: Column, names: Iterable[str]) -> Column:
-    """Return what a variant has at a path, as a variant; null where it has nothing there."""
+def _at(variant: Column, names: Iterable[str], type_: str = "variant") -> Column:
+    """Return what a variant has at a path, of a type; null where it has nothing there."""
     quoted = "".join(f"['{name}']" if '"' in name else f'["{name}"]' for name in names)
-    return F.variant_get(variant, f"${quoted}", "variant") if quoted else variant
+    is_part = quoted or type_ != "variant"
+    return F.variant_get(variant, f"${quoted}", type_) if is_part else variant
 
 
-def _text(variant: Column) -> Column:
-    return F.variant_get(variant, "$", "string")
+def _text(variant: Column, names: Iterable[str] = ()) -> Column:
+    return _at(variant, names, "string")
 
 
 def _key_text(variant: Column) -> Column:
@@ -126,20 +136,22 @@ class Translation:
         part, names = self.mapping.located(path_of(text) or ("key",))
         return names if part == "value" else ()
 
-    def plain(self, passed: tuple[str, ...]) -> DataFrame:
-        """Return plain records, as `decoded` takes them, with more columns, and _MADE."""
+    def rows(self, passed: tuple[str, ...]) -> DataFrame:
+        """Return records with `raw_key`, the id; what is found of each field, and as written.
+
+        With `problem`, why that is nothing, and `other_kind` of a record that is no upsert.
+        """
         kept = ("partition", "offset", "timestamp", *passed)
         rows = self.raw.withColumnsRenamed(OWN)
         # What a registry's formats are decoded to, by registered.py.
-        given = [f"{part}_{one}" for part in ("key", "value") for one in ("struct", "problem")]
-        given = [one for one in given if one in self.raw.columns]
+        given = [one for one in self.raw.columns if one.endswith(("_struct", "_problem"))]
         rows = rows.select(*kept, *given, *self._found("value"), *self._found("key"))
         rows = rows.select(*kept, *self._row(), *self._id())
         paths = sorted({path for one in self.expressions.values() for _, _, path in one.names})
         self._require_known(paths)
         texts = [self._named(path).alias(f"v{n}") for n, path in enumerate(paths)]
         rows = rows.select("*", F.struct(*texts or [F.lit("").alias("none")]).alias("scope"))
-        made = {one: it.result(paths) for one, it in self.expressions.items()}
+        made = {one: it.result(rows, paths) for one, it in self.expressions.items()}
         rows = rows.withColumns({f"made_{one}": column for one, (column, _) in made.items()})
         has_row = F.col("row").isNotNull() & F.col("value_problem").isNull() & ~F.col("is_delete")
         is_met, wrong = has_row, [F.col("value_problem"), F.col("key_problem")]
@@ -150,11 +162,15 @@ class Translation:
         fields = []
         for field, source in self.mapping.sources(self.name).items():
             if names := self._path(source):
-                json = self._json(names)
+                found, words = (_at(F.col(one), names) for one in ("row", "words"))
+                written = _text(words) if self._is_json("value") else F.to_json(found)
+                found = found if self._is_json("value") else F.try_parse_json(written)
             else:
-                json = self.expressions[field].json(F.col(f"made_{field}.x"), made[field][1])
-                wrong.append(self._error(field, is_met))
-            fields.append(F.concat(F.lit(f'"{field}":'), json))
+                result = F.col(f"made_{field}.x")
+                found, written = self.expressions[field].variant(result, made[field][1])
+                other = f"expected UTF-8 for {field}, found other bytes ({source})"
+                wrong += [self._error(field, is_met), F.when(~F.is_valid_utf8(written), other)]
+            fields += [found.alias(f"found_{field}"), written.alias(f"written_{field}")]
         has_key = F.col("own_key").isNotNull()
         if path := path_of(self.mapping.key):
             key = self._named(path)
@@ -163,15 +179,13 @@ class Translation:
             wrong.append(self._error("key", has_key))
         no_key = f"expected a key, found nothing ({self.mapping.key})"
         wrong.append(F.when(has_key & key.isNull(), no_key))
-        problem = F.coalesce(*wrong)
-        value = F.concat(F.lit("{"), F.concat_ws(",", *fields), F.lit("}")).cast("binary")
+        skipped = F.when(has_row & ~is_met, RecordKind.SKIPPED.value)
         return rows.select(
             *kept,
-            key.cast("binary").alias("key"),
-            F.when(is_met & problem.isNull(), value).alias("value"),
-            F.col("own_headers").alias("headers"),
-            problem.alias("problem"),
-            (has_row & ~is_met & problem.isNull()).alias("is_skipped"),
+            *fields,
+            key.cast("binary").alias("raw_key"),
+            F.coalesce(*wrong).alias("problem"),
+            skipped.when(~is_met, RecordKind.TOMBSTONE.value).alias("other_kind"),
         )
 
     def _error(self, one: str, counts: Column) -> Column:
@@ -232,14 +246,14 @@ class Translation:
         elif self.mapping.envelope == "debezium":
             op = _text(self._of(found, "op"))
             is_delete, is_known = F.coalesce(op == "d", F.lit(False)), op.isin("c", "r", "u", "d")
-        is_right = is_delete | (is_known & F.schema_of_variant(row).startswith("OBJECT<"))
+        is_right = is_delete | (is_known & F.try_variant_get(row, "$", "struct<>").isNotNull())
         text = self._written("value") if is_json else F.to_json(found)
+        passes = text.isNull() if is_json else found.isNull() | is_right
         if is_json:
             words = self._row_in(F.col("found_words"))
             is_right &= is_one_object(found) & ~closes_the_array(text)
-        problem = broken_text(
-            F.when(text.isNull(), None), text, is_right, _EXPECTED[self.mapping.envelope]
-        )
+        expected = _EXPECTED[self.mapping.envelope]
+        problem = broken_text(F.when(passes, None), text, is_right, expected)
         made = {"row": row, "words": words, "is_delete": is_delete}
         made["value_problem"] = self._problem("value", problem)
         return [column.alias(name) for name, column in made.items()]
@@ -268,7 +282,7 @@ class Translation:
             return F.col("own_id")
         if part == "key":
             return _key_text(_at(F.col("own_id"), names))
-        own, words = (_text(_at(F.col(one), names)) for one in ("row", "words"))
+        own, words = (_text(F.col(one), names) for one in ("row", "words"))
         # In an object or an array numbers would be texts.
         is_nested = own.startswith("{") | own.startswith("[")
         return F.when(words.isNotNull() & ~is_nested, words).otherwise(own)
