@@ -35,16 +35,10 @@ letters_command.add_command(discard_command)
 @click.option("--origin", metavar="TOPIC", help="Only letters of this topic.")
 @click.option("--error", metavar="FINGERPRINT", help="Only letters with this error.")
 @click.option(
-    "--since",
-    type=console.INSTANT,
-    metavar="TIME",
-    help="Only letters that changed state since this time.",
+    "--since", type=console.INSTANT, metavar="TIME", help="Only letters changed since this time."
 )
 @click.option(
-    "--until",
-    type=console.INSTANT,
-    metavar="TIME",
-    help="Only letters that changed state before this time.",
+    "--until", type=console.INSTANT, metavar="TIME", help="Only letters changed before this time."
 )
 @console.AS_JSON
 @console.grouped(ListFilters)

@@ -59,17 +59,8 @@ _PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _NUMBER = r'\G((?:[^"0-9-]|"(?:[^"\\]|\\.)*+")*+)(-?[0-9][0-9.eE+-]*+)'
 
 
-def parsed(text: Column, fields: str) -> Column:
-    """Return text parsed as objects with those fields, `a:STRING,b:VARIANT`; for what follows."""
-    return _parsed_as(f"STRUCT<{fields}>", text)
-
-
-def parsed_any(text: Column) -> Column:
-    """Return text parsed as values of any type, variants; for what follows."""
-    return _parsed_as("VARIANT", text)
-
-
-def _parsed_as(type_: str, text: Column) -> Column:
+def parsed(text: Column, type_: str) -> Column:
+    """Return text parsed as values of a type: VARIANT, or a STRUCT; for the functions below."""
     array = F.concat(F.lit(f'{{"{_VALUES}":['), text, F.lit("]}"))
     return F.from_json(array, f"{_VALUES} ARRAY<{type_}>, {_BROKEN} STRING", _OPTIONS)
 
@@ -214,7 +205,7 @@ def _text() -> Column:
 
 
 def _schema(fields: tuple[Field, ...], types: Mapping[FieldType, str]) -> str:
-    return ",".join(f"{field.name}:{types[field.type]}" for field in fields)
+    return f"STRUCT<{','.join(f'{field.name}:{types[field.type]}' for field in fields)}>"
 
 
 def _is_plain(fields: tuple[Field, ...], plain: Column) -> Column:
@@ -247,7 +238,9 @@ def _found(field: Field) -> Found:
     """Return what is parsed of a field; if it is missing, the first that has its name otherwise."""
     names = F.filter(F.json_object_keys(_text()), lambda name: F.lower(name) == field.name.lower())
     like = F.concat(F.get(names, F.lit(0)), F.lit(f": did you mean {field.name}?"))
-    written = field_of(parsed(with_numbers_quoted(_text()), f"{field.name}:STRING"), field.name)
+    written = field_of(
+        parsed(with_numbers_quoted(_text()), f"STRUCT<{field.name}:STRING>"), field.name
+    )
     value = field_of(F.col("json"), field.name)
     return Found(value, written, F.coalesce(F.to_json(value), like))
 

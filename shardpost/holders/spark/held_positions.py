@@ -104,7 +104,7 @@ def contact_languages(spark: SparkSession, tables: Tables, snapshot: Snapshot) -
     That field has no column: it is read from the record itself, and whatever else it is is nothing.
     """
     text = F.col("value").cast("string")
-    language = field_of(parsed(text, f"{LANGUAGE}:STRING"), LANGUAGE)
+    language = field_of(parsed(text, f"STRUCT<{LANGUAGE}:STRING>"), LANGUAGE)
     events = read(
         spark, tables, snapshot.located(t.CLIENT_EVENTS), version_at(snapshot, t.CLIENT_EVENTS)
     ).where(F.col("kind") == RecordKind.UPSERT.value)

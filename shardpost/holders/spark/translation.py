@@ -5,9 +5,9 @@ the format, with numbers as they were written. A path keeps the type that it has
 expression, a name is its text.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property, partial, reduce
+from functools import cached_property, reduce
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
@@ -19,13 +19,11 @@ from shardpost.holders.model.fields import FieldType, RecordKind
 from shardpost.holders.model.input_mapping import FIELDS, InputMapping, Names, Part, path_of
 from shardpost.holders.spark import decoding
 from shardpost.holders.spark.decoding import (
-    INEXACT_TYPES,
     broken_text,
     closes_the_array,
     field_of,
     is_one_object,
     parsed,
-    parsed_any,
     with_numbers_quoted,
 )
 from shardpost.holders.spark.expressions import Expression, said
@@ -84,7 +82,7 @@ _EXPECTED = {
     "connect": "one JSON object with schema and payload",
     "debezium": "one JSON object with before, after and op: c, r, u or d",
 }
-_PARTS = ("payload", "op", "before", "after")  # of envelopes
+_ENVELOPE = "STRUCT<payload: VARIANT, op: VARIANT, before: VARIANT, after: VARIANT>"
 
 
 def _at(variant: Column, names: Iterable[str], type_: str = "variant") -> Column:
@@ -94,16 +92,12 @@ def _at(variant: Column, names: Iterable[str], type_: str = "variant") -> Column
     return F.variant_get(variant, f"${quoted}", type_) if is_part else variant
 
 
-def _text(variant: Column, names: Iterable[str] = ()) -> Column:
-    return _at(variant, names, "string")
-
-
 def _key_text(variant: Column) -> Column:
     """Return the text of a key: of an object with one field of that, else all as JSON, by name."""
     texts = F.try_variant_get(variant, "$", "map<string,string>")
     one = F.when(F.size(texts) == 1, F.get(F.map_values(texts), F.lit(0)))
     several = F.when(F.size(texts) > 1, F.to_json(texts))
-    return F.when(texts.isNotNull(), F.coalesce(one, several)).otherwise(_text(variant))
+    return F.when(texts.isNotNull(), F.coalesce(one, several)).otherwise(_at(variant, (), "string"))
 
 
 @dataclass(frozen=True)
@@ -162,9 +156,10 @@ class Translation:
         fields = []
         for field, source in self.mapping.sources(self.name).items():
             if names := self._path(source):
-                found, words = (_at(F.col(one), names) for one in ("row", "words"))
-                written = _text(words) if self._is_json("value") else F.to_json(found)
-                found = found if self._is_json("value") else F.try_parse_json(written)
+                found, is_json = _at(F.col("row"), names), self._is_json("value")
+                as_written = _at(F.col("words"), names, "string")
+                written = as_written if is_json else F.to_json(found)
+                found = found if is_json else F.try_parse_json(written)
             else:
                 result = F.col(f"made_{field}.x")
                 found, written = self.expressions[field].variant(result, made[field][1])
@@ -212,12 +207,10 @@ class Translation:
             return [found.alias(name)]
         words = with_numbers_quoted(text)
         if part == "key":
-            return [parsed_any(words).alias(name)]
-        parse: Callable[[Column], Column] = parsed_any
-        if self.mapping.envelope != "none":
-            parse = partial(parsed, fields=", ".join(f"{one}: VARIANT" for one in _PARTS))
-        known = F.when(F.rlike(text, F.lit(_INEXACT)), parse(words))
-        return [parse(text).alias(name), known.alias("found_words")]
+            return [parsed(words, "VARIANT").alias(name)]
+        type_ = "VARIANT" if self.mapping.envelope == "none" else _ENVELOPE
+        known = F.when(F.rlike(text, F.lit(_INEXACT)), parsed(words, type_))
+        return [parsed(text, type_).alias(name), known.alias("found_words")]
 
     def _of(self, found: Column, name: str) -> Column:
         """Return a part of Debezium's envelope, which may be in Connect's."""
@@ -233,7 +226,7 @@ class Translation:
             case "connect":
                 return field_of(found, "payload")
             case "debezium":
-                is_delete = _text(self._of(found, "op")) == "d"
+                is_delete = _at(self._of(found, "op"), (), "string") == "d"
                 before, after = (self._of(found, one) for one in ("before", "after"))
                 return F.when(is_delete, before).otherwise(after)
 
@@ -244,7 +237,7 @@ class Translation:
         if self.mapping.envelope == "connect":
             is_delete = F.coalesce(F.is_variant_null(row), F.lit(False))
         elif self.mapping.envelope == "debezium":
-            op = _text(self._of(found, "op"))
+            op = _at(self._of(found, "op"), (), "string")
             is_delete, is_known = F.coalesce(op == "d", F.lit(False)), op.isin("c", "r", "u", "d")
         is_right = is_delete | (is_known & F.try_variant_get(row, "$", "struct<>").isNotNull())
         text = self._written("value") if is_json else F.to_json(found)
@@ -282,18 +275,10 @@ class Translation:
             return F.col("own_id")
         if part == "key":
             return _key_text(_at(F.col("own_id"), names))
-        own, words = (_text(F.col(one), names) for one in ("row", "words"))
+        own, words = (_at(F.col(one), names, "string") for one in ("row", "words"))
         # In an object or an array numbers would be texts.
         is_nested = own.startswith("{") | own.startswith("[")
         return F.when(words.isNotNull() & ~is_nested, words).otherwise(own)
-
-    def _json(self, names: Names) -> Column:
-        """Return the JSON of what a path of the value names, of its own type."""
-        own, words = (_at(F.col(one), names) for one in ("row", "words"))
-        type_ = F.schema_of_variant(own)
-        is_inexact = F.startswith(type_, F.lit("DECIMAL(")) | type_.isin(*INEXACT_TYPES)
-        as_written = F.when(words.isNotNull() & is_inexact, _text(words))
-        return F.coalesce(as_written, F.to_json(own))
 
     def _require_known(self, paths: Iterable[Names]) -> None:
         """Refuse what the file names and a registry's schema has not."""
