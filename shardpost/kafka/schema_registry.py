@@ -115,10 +115,8 @@ class SchemaRegistry:
                 return self._document(status, text, found)
             if time.monotonic() + PAUSE >= until:
                 within = f"expected an answer within {self.seconds:g} s (SHARDPOST_KAFKA_TIMEOUT)"
-                cure = "start it, or correct `registry`"
-                if body is not None:  # Apicurio answers 500 to what a rule of it refuses
-                    cure += "; if it is up, its log says why it does not take the schema"
-                raise self._error(f"{within}, {found}: {cure}")
+                other = "; if it is up, its log says why it takes no such schema" if body else ""
+                raise self._error(f"{within}, {found}: start it, or correct `registry`{other}")
             time.sleep(PAUSE)
 
     def _document(self, status: int, text: str, found: str) -> Any:

@@ -238,20 +238,19 @@ def _found(field: Field) -> Found:
     """Return what is parsed of a field; if it is missing, the first that has its name otherwise."""
     names = F.filter(F.json_object_keys(_text()), lambda name: F.lower(name) == field.name.lower())
     like = F.concat(F.get(names, F.lit(0)), F.lit(f": did you mean {field.name}?"))
-    written = field_of(
-        parsed(with_numbers_quoted(_text()), f"STRUCT<{field.name}:STRING>"), field.name
-    )
+    type_ = f"STRUCT<{field.name}:STRING>"
+    written = field_of(parsed(with_numbers_quoted(_text()), type_), field.name)
     value = field_of(F.col("json"), field.name)
     return Found(value, written, F.coalesce(F.to_json(value), like))
 
 
 def column_value(field: Field, found: Found) -> Column:
     """Return the value of a good field; a number that no type holds exactly as it was written."""
-    value = found.value.try_cast(field.column_type)
-    if field.type is not FieldType.NUMBER:
-        return value
+    if field.type is FieldType.TEXT:
+        return found.written
     is_inexact = F.schema_of_variant(found.value).isin(*INEXACT_TYPES)
-    return F.when(is_inexact, found.written).otherwise(value)
+    exact = found.value.try_cast(field.column_type)
+    return F.when(is_inexact, found.written.try_cast(field.column_type)).otherwise(exact)
 
 
 @cache

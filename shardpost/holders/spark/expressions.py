@@ -26,7 +26,7 @@ _TYPES: dict[FieldType | None, tuple[type[T.DataType], ...]] = {
     FieldType.FLAG: (T.BooleanType, T.StringType),
 }
 # A text that an expression gives is a number of JSON (RFC 8259, 6), or a flag, if it looks so.
-_BARE = {
+_BARE: dict[FieldType | None, str] = {
     FieldType.NUMBER: r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$",
     FieldType.FLAG: "^(true|false)$",
 }
@@ -100,12 +100,10 @@ class Expression:
 
     def variant(self, result: Column, type_: T.DataType) -> tuple[Column, Column]:
         """Return a result of that type as the value of a field, and its text."""
-        text = result.cast("string")
-        plain, found = text.cast("variant"), F.try_parse_json(text)
-        if self.of is FieldType.TEXT:
-            return plain, text
-        if isinstance(type_, T.StringType) and self.of is not None:
-            found = F.when(F.rlike(text, F.lit(_BARE[self.of])), found).otherwise(plain)
+        text, found = result.cast("string"), result.cast("variant")
+        if self.of in _BARE and isinstance(type_, T.StringType):
+            is_bare = F.rlike(text, F.lit(_BARE[self.of]))
+            found = F.when(is_bare, F.try_parse_json(text)).otherwise(found)
         return found, text
 
 

@@ -161,9 +161,8 @@ class _Structs:
                 newest = self._parsed(schema, self.words)
                 self.raw.select(self._from_avro(newest.whole, newest))
             except (ValueError, PySparkException, Py4JError) as error:
-                why = (
-                    f"expected one that Spark can read, found {innermost_cause(error)[:MAX_QUOTED]}"
-                )
+                found = innermost_cause(error)[:MAX_QUOTED]
+                why = f"expected one that Spark can read, found {found}"
             else:
                 return newest
         self.refused.update(dict.fromkeys(right, why))
@@ -180,9 +179,8 @@ class _Structs:
         try:
             text = [parser.parse(one).toString() for one in schema.texts][-1]
         except Py4JError as error:
-            raise ValueError(
-                f"expected one of Avro, found {innermost_cause(error)[:MAX_QUOTED]}"
-            ) from None
+            found = innermost_cause(error)[:MAX_QUOTED]
+            raise ValueError(f"expected one of Avro, found {found}") from None
         return AvroSchema(text, words)
 
 

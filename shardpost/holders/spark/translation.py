@@ -77,6 +77,7 @@ def mapped(
 
 # Maybe a number that is no whole one of 18 digits at most: those are the same when written again.
 _INEXACT = r"[0-9]([.eE][-+0-9]|[0-9]{18})"
+_PLAIN = ("STRING", "BOOLEAN", "BIGINT")  # that JSON has as they are
 _EXPECTED = {
     "none": "one JSON object",
     "connect": "one JSON object with schema and payload",
@@ -153,13 +154,14 @@ class Translation:
             is_met &= F.col("made_where.x")
             none = f"expected true or false for where, found nothing ({where})"
             wrong += [self._error("where", has_row), F.when(has_row & is_met.isNull(), none)]
-        fields = []
+        fields, are_text = (
+            list[Column](),
+            {one.name for one in FIELDS[self.name] if one.type is FieldType.TEXT},
+        )
         for field, source in self.mapping.sources(self.name).items():
             if names := self._path(source):
-                found, is_json = _at(F.col("row"), names), self._is_json("value")
-                as_written = _at(F.col("words"), names, "string")
-                written = as_written if is_json else F.to_json(found)
-                found = found if is_json else F.try_parse_json(written)
+                found, written = self._at_path(names)
+                written = _at(found, (), "string") if field in are_text else written
             else:
                 result = F.col(f"made_{field}.x")
                 found, written = self.expressions[field].variant(result, made[field][1])
@@ -279,6 +281,14 @@ class Translation:
         # In an object or an array numbers would be texts.
         is_nested = own.startswith("{") | own.startswith("[")
         return F.when(words.isNotNull() & ~is_nested, words).otherwise(own)
+
+    def _at_path(self, names: Names) -> tuple[Column, Column]:
+        """Return what the row has at a path as JSON has it, and the text of a number there."""
+        found, words = (_at(F.col(one), names) for one in ("row", "words"))
+        if self._is_json("value"):
+            return found, _at(words, (), "string")
+        is_plain, text = F.schema_of_variant(found).isin(*_PLAIN), F.to_json(found)
+        return F.when(is_plain, found).otherwise(F.try_parse_json(text)), F.when(~is_plain, text)
 
     def _require_known(self, paths: Iterable[Names]) -> None:
         """Refuse what the file names and a registry's schema has not."""
