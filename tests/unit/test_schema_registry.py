@@ -134,7 +134,7 @@ def test_a_registry_that_stays_away_ends_the_run_after_its_bound(registry: Ask) 
 
 def test_a_schema_that_a_registry_answers_with_an_error_may_be_refused_by_it(registry: Ask) -> None:
     client, _ = registry(lambda _: httpx.Response(500, text="RuleViolation"), seconds=0.3)
-    with pytest.raises(ShardpostError, match="found 500 RuleViolation .*: start it, .* its log"):
+    with pytest.raises(ShardpostError, match=r"found 500 RuleViolation .*: start it, .* its log"):
         client.register("value", Schema("JSON", "{}"))
 
 
