@@ -116,7 +116,7 @@ def airflow_command(arguments: tuple[str, ...]) -> None:
 
 IVY = CHECKOUT / "ivy"
 # Files of `ivy/` that say nothing of a user's jars.
-NO_PURPOSES = ("settings", "tests", "s3proxy", "registry")
+NO_PURPOSES = ("settings", "tests", "s3proxy", "registry", "connect")
 FETCH_SECONDS = 900.0
 
 
