@@ -2,9 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import fastavro
@@ -16,6 +20,7 @@ from bench.stream import Record
 from bench.table import Case, markdown
 from shardpost.embedded import demo
 from shardpost.settings import Settings
+from tests.support.protobuf import files_of, message_class
 
 SCHEMA = {
     "type": "record",
@@ -44,6 +49,10 @@ EXPRESSIONS = {
     "Exchange": "upper(mic)",
 }
 
+PROTO = """syntax = "proto3";
+message Trade { int64 id = 1; string customer = 2; string symbol = 3; int64 qty = 4;
+  string mic = 5; }"""
+
 Written = tuple[str, str | bytes | None, int]
 
 
@@ -67,12 +76,44 @@ def _avro(position: dict[str, Any]) -> bytes:
     return written.getvalue()
 
 
-def _forms(registry: str) -> list[Form]:
-    avro = {"format": "avro", "key_format": "text", "registry": {"url": registry}}
+def _protobuf(position: dict[str, Any]) -> bytes:
+    # Behind the id, the index of the first type.
+    return MAGIC + b"\x00" + bytes(_trade()(**position).SerializeToString())
+
+
+@cache
+def _trade() -> Any:
+    return message_class(files_of(PROTO), "Trade")
+
+
+class _OfProtobuf(BaseHTTPRequestHandler):
+    """A registry whose every schema is PROTO."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"schemaType": "PROTOBUF", "schema": PROTO}).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def _registry_of_protobuf() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _OfProtobuf) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def _forms(of_avro: str, of_protobuf: str) -> list[Form]:
+    avro = {"format": "avro", "key_format": "text", "registry": {"url": of_avro}}
+    protobuf = avro | {"format": "protobuf", "registry": {"url": of_protobuf}}
     return [
         Form("JSON, by paths", {"fields": PATHS}, _nested),
         Form("JSON, by expressions", {"fields": EXPRESSIONS}, json.dumps),
         Form("Avro, by paths", avro | {"fields": OWN_NAMES}, _avro),
+        Form("Protobuf, by paths", protobuf | {"fields": OWN_NAMES}, _protobuf),
     ]
 
 
@@ -90,8 +131,8 @@ def _in_form(form: Form, records: Iterator[Record]) -> Iterator[Written]:
 def measure(settings: Settings, size: int, more: int, runs: int) -> None:
     """Measure each form from nothing and after `more` records, in turn; print the table."""
     Ours(settings, "ours-warm-up", "warm-up").warm_up()
-    with demo.schema_registry({"value": SCHEMA}) as url:
-        forms = [Form("plain JSON", None, json.dumps), *_forms(url)]
+    with demo.schema_registry({"value": SCHEMA}) as of_avro, _registry_of_protobuf() as of_protobuf:
+        forms = [Form("plain JSON", None, json.dumps), *_forms(of_avro, of_protobuf)]
         ours = {form.name: _application(settings, form, size) for form in forms}
         full = [Case(f"{form.name}, from nothing", size) for form in forms]
         increments = [Case(f"{form.name}, {more:,} more", more) for form in forms]
