@@ -93,3 +93,19 @@ def test_the_registry_is_the_one_that_the_inputs_have(
     assert list(both.json("topics", "register", "--registry", registry.url)) == subjects(ready)
     none = shardpost("positions: {key: key}")
     assert "expected one registry, found none" in none.refused("topics", "register", code=2)
+
+
+def test_a_registry_whose_rule_refuses_a_schema_is_not_taken_for_a_broken_one(
+    ready: Settings, registry: Registry
+) -> None:
+    subject = subjects(ready)[0]
+    numbers = {"type": "object", "properties": {"Client": {"type": "integer"}}}
+    draft = {"$schema": "http://json-schema.org/draft-07/schema#"}
+    registry.register(subject, json.dumps(draft | numbers), "JSON")
+    registry.client.set_compatibility(subject, "BACKWARD")
+    bounded = CommandLineHere(ready.model_copy(update={"kafka_timeout": 5.0}).environ())
+    said = bounded.refused("topics", "register", "--registry", registry.url, code=1)
+    assert f"at subjects/{subject}/versions: " in said
+    # Confluent's registry answers 409, Apicurio 500 without a word of why.
+    assert "its log says why it takes no such schema" in said or "compatibility" in said
+    assert registry.client.get_versions(subject) == [1]
