@@ -104,6 +104,7 @@ def inputs_(records: int, more: int, runs: int) -> None:
 @click.option("--burst", default=10_000, help="Records at once, after that.", show_default=True)
 @click.option("--bursts", default=5, help="How often.", show_default=True)
 @click.option("--idle", default=60, help="Seconds without any record.", show_default=True)
+@click.option("--fold-age", default=3600, help="SHARDPOST_FOLD_AGE.", show_default=True)
 @click.option(
     "--picture",
     type=click.Path(path_type=Path),
@@ -115,10 +116,11 @@ def inputs_(records: int, more: int, runs: int) -> None:
     envvar="BENCH_PEER",
     help="Folder with the peer's peer.sh; also BENCH_PEER.",
 )
-def live_(peer: Path | None, picture: Path | None, **sizes: int) -> None:
+def live_(peer: Path | None, picture: Path | None, fold_age: int, **sizes: int) -> None:
     """Measure how soon holders follow from a record while a compaction stays."""
     with _broker(load().home / "bench") as settings:
-        live.measure(settings, peer, live.Load(**sizes), picture)
+        own = settings.model_copy(update={"fold_age": fold_age})
+        live.measure(own, peer, live.Load(**sizes), picture)
 
 
 @main.command("workers")
