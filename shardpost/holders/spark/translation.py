@@ -154,10 +154,8 @@ class Translation:
             is_met &= F.col("made_where.x")
             none = f"expected true or false for where, found nothing ({where})"
             wrong += [self._error("where", has_row), F.when(has_row & is_met.isNull(), none)]
-        fields, are_text = (
-            list[Column](),
-            {one.name for one in FIELDS[self.name] if one.type is FieldType.TEXT},
-        )
+        are_text = {one.name for one in FIELDS[self.name] if one.type is FieldType.TEXT}
+        fields = list[Column]()
         for field, source in self.mapping.sources(self.name).items():
             if names := self._path(source):
                 found, written = self._at_path(names)
