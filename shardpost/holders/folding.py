@@ -13,8 +13,7 @@ Folding writes the tables with a layer as a committed snapshot has them, for eve
 
 Snapshots name older files of these tables, with a layer (model/view_tables.py). Readers that know
 no layer read the newest version, and after the first run nothing writes there but folds: behind the
-lock of the compaction, of a snapshot that is committed, whose number, time and offsets are in the
-commit and in the properties of each table. A run that is killed has left each of them right.
+lock of the compaction, of a committed snapshot, whose number, time and offsets each commit has.
 
 Each fold is a copy of the table. No snapshot names it, and later folds delete it an hour after it
 was replaced. Where a layer has become large, the copy is one that snapshots name from then on.

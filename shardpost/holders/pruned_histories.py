@@ -10,9 +10,8 @@ under the lock of the compaction, only those files are written anew that have su
 still there. A large history takes several snapshots, between which the lock is free: what is left
 to the next one only keeps too much.
 
-The files that may have records before the horizon are read once. In memory are a byte for each of
-their records, and about RECORDS_AT_ONCE of these at a time (or all of one key); more than that wait
-in temporary files in the home.
+The files that may have records before the horizon are read once. In memory are a byte for each
+record, and about RECORDS_AT_ONCE (or all of one key); more wait in temporary files in the home.
 """
 
 import time

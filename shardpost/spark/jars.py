@@ -7,8 +7,7 @@ package (--py-files).
 The class archive is for drivers (class-data sharing of the JVM): a short run spends much of its
 time on loading and verifying some 15,000 classes. `make setup` runs a compaction that dumps them
 when it ends (embedded/set_up.py); all jobs map the file. It is valid for one JVM and one set of
-jars: its name has a hash of both. With another JVM the next job creates another one; a compaction
-then once more, since it loads half as many classes again as any other job.
+jars: its name has a hash of both. With another JVM the next job creates another one.
 """
 
 import hashlib
@@ -39,12 +38,7 @@ _LEFT_OUT = {"__pycache__", "shipped"}
 
 
 def jars_of(purpose: str) -> list[Path]:
-    """Return the jars of a purpose (a file of `ivy/`), sorted; ShardpostError if there are none.
-
-    Those of `spark` are what Spark needs beside itself, the Kafka source, and those of `s3` what it
-    needs for tables on S3; those of `broker` are the embedded Kafka broker, with all that it
-    depends on.
-    """
+    """Return the jars of a purpose (a file of `ivy/`), sorted; ShardpostError if there are none."""
     folder = JARS / purpose
     found = sorted(folder.glob("*.jar"))
     if not found:

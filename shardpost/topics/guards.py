@@ -11,9 +11,7 @@ GROUP, which every compaction commits again. Kafka forgets the offset some days 
 compaction; then an installation that has no snapshot is refused if `share-holders` has records
 (decision 0035 says why the id is kept there).
 
-A store is a topic whose records are written nowhere else. It is compacted and nothing more, so its
-low watermarks never move. What it was is kept since its first use in the shared file
-`stores/<topic>.json`: one that was recreated, emptied or cut off since is noticed.
+A store is a topic whose records are written nowhere else: docs/stores.md has what is asked of it.
 """
 
 import json

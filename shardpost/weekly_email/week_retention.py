@@ -3,8 +3,7 @@
 An audience has names, addresses and holdings. It is erased in these steps; after a crash the next
 run continues:
 
-1. the week's row is marked as erased: from then on no run reads the audience, and the week can
-  neither be frozen nor mailed again;
+1. the week's row is marked as erased: no run reads, freezes or mails the week any more;
 2. its table is deleted, together with leftovers of killed freezes, which no row names.
 
 In a ledger without records, every client looks open. So each shard first gets a record that closes

@@ -9,11 +9,9 @@ is that of the week's marks and still has the records of then. Marks are kept ou
 are only added.
 
 A closed week is never mailed or reopened: its records were removed from the ledger, which has a
-record of that in case the table is lost. A sender does not rely on this: it reads the ledger of its
-own shard after fencing (`ledger_topic.Ledger.open`).
+record of that in case the table is lost: a sender reads it after fencing (`Ledger.open`).
 
-The locks let one process at a time send a shard of a week: on this machine or, with tables on an
-object store, on all machines.
+The locks let one process at a time send a shard of a week, with tables on a store on all machines.
 """
 
 import logging

@@ -278,6 +278,30 @@ def test_bytes_that_are_no_value_have_a_reason(
     assert [row[0] for row in rows[1:]] == [None] * (len(rows) - 1)
 
 
+@pytest.mark.parametrize("other", [b"M\xfcller", b"\xed\xa0\x80", b"a\xc3", b"\xbf"])
+def test_no_text_of_other_bytes_becomes_another_text(
+    spark: SparkSession, topic: Topic, other: bytes
+) -> None:
+    texts = {"type": "array", "items": "string"}
+    inner = record("Inner", a="string", list=["null", texts])
+    schema = record("P", text="string", inner=inner, map={"type": "map", "values": texts})
+    mark = "Mark!" * 3
+    for path in ("text", "a", "list", "key", "value"):
+        at = {
+            one: mark if one == path else "größe" for one in ("text", "a", "list", "key", "value")
+        }
+        value = {"text": at["text"], "map": {at["key"]: [at["value"]]}}
+        value["inner"] = {"a": at["a"], "list": ["x", at["list"]]}
+        good = topic.write(schema, value)
+        found = other + b"x" * (len(mark) - len(other))
+        rows = topic.decode(spark, [good, good.replace(mark.encode(), found)])
+        assert rows[0][1] is None, path
+        assert rows[1] == (None, "expected a value in UTF-8, found other bytes"), path
+    alone = topic.write({"type": "string"}, mark)
+    [row] = topic.decode(spark, [alone.replace(mark.encode(), found)])
+    assert row[1] == "expected a value in UTF-8, found other bytes"
+
+
 def test_no_cut_of_a_value_is_one(spark: SparkSession, topic: Topic) -> None:
     schema = record("P", a="string", b={"type": "array", "items": "long"}, c=["null", "double"])
     good = topic.write(schema, {"a": "text", "b": [1, 2, 300], "c": 1.5})

@@ -7,9 +7,8 @@ whose run wrote the row. All tables of VIEW have their commit point in the table
 The files of the tables of latest records and of holders may be folded up to an earlier snapshot
 than the one that is read: what the rows are then is SQL that Spark and DataFusion both read
 (shardpost/delta/table.py says what the names in braces are). The layer over a table of latest
-records is its topic's history; that over the holders is the table of their changes. Files of which
-the statistics say that they have nothing of the layer are not read for it. Readers that know no
-layer find these tables folded (holders/folding.py).
+records is its topic's history; that over the holders is the table of their changes. Readers that
+know no layer find these tables folded (holders/folding.py).
 
 Unchanged rows are those of an anti join. Of an outer join, DataFusion (deltalake 1.6.6) pushes the
 condition that its other side is null to a column of that name on the side that has rows.

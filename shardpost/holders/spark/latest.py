@@ -7,8 +7,7 @@ or has a record that is yet to be read. All that the topic has up to the ends of
 history by now: so only what came after the ends is left to be looked at.
 
 The key is closed in the place of that record, above all corrections of it, and below whatever comes
-later (model/record_order.py). An undecodable record that is still there keeps what its key had. A
-topic that was recreated has none of the records that were read before.
+later (model/record_order.py). An undecodable record that is still there keeps what its key had.
 """
 
 import logging

@@ -70,6 +70,25 @@ def registered(
     return raw.drop(*(f"{part}_id" for part in parts))
 
 
+def _not_utf8(column: Column, type_: T.DataType) -> list[Column]:
+    """Return of each text in a column whether it is no UTF-8: a variant has all such as one."""
+    match type_:
+        case T.StringType():
+            return [~F.is_valid_utf8(column)]
+        case T.StructType():
+            return [no for one in type_ for no in _not_utf8(column[one.name], one.dataType)]
+        case T.ArrayType():
+            return [F.exists(column, lambda one: _any(_not_utf8(one, type_.elementType)))]
+        case T.MapType():
+            entry = T.StructType().add("key", type_.keyType).add("value", type_.valueType)
+            return _not_utf8(F.map_entries(column), T.ArrayType(entry))
+    return []
+
+
+def _any(conditions: list[Column]) -> Column:
+    return F.exists(F.array(F.lit(False), *conditions), lambda one: F.coalesce(one, F.lit(False)))
+
+
 def _column(text: str, part: Part) -> Column:
     return F.expr(text.format(part=part, header=_HEADER.format(part=part)))
 
@@ -102,14 +121,15 @@ class _Structs:
         made = self.raw.withColumn(_DECODED, made_of.get(self.kind, lambda: as_text)())
         [type_] = [one.dataType for one in made.select(f"{_DECODED}.{WHOLE}").schema]
         whole, left = (F.col(_DECODED)[name] for name in (WHOLE, LEFT))
+        problem = self._problem(left, _any(_not_utf8(whole, type_)))
         if self.kind == "AVRO" and not isinstance(type_, T.StructType):
             alone = F.to_variant_object(F.struct(whole.alias("v")))
             whole = F.variant_get(alone, "$.v", "variant")
-        struct, problem = F.when(left == F.lit(END), whole), self._problem(left)
-        columns = {f"{self.part}_struct": struct, f"{self.part}_problem": problem}
-        return made.withColumns(columns).drop(_DECODED)
+        made = made.withColumn(f"{self.part}_problem", problem)
+        struct = F.when(F.col(f"{self.part}_problem").isNull(), whole)
+        return made.withColumn(f"{self.part}_struct", struct).drop(_DECODED)
 
-    def _problem(self, left: Column) -> Column:
+    def _problem(self, left: Column, is_not_utf8: Column) -> Column:
         id_, begins = F.col(f"{self.part}_id"), F.hex(F.substring(self.part, 1, 8))
         no_id, other = "expected the id of a schema", "expected a value as the newest schema has it"
         whys = self.refused.items()
@@ -119,6 +139,7 @@ class _Structs:
             F.col(_DECODED)[WHY] if self.kind == "PROTOBUF" else F.lit(None),
             F.when(left.isNull(), F.concat(F.lit(f"{other}, found bytes "), begins)),
             F.when(left != F.lit(END), F.lit(f"{other}, found more bytes behind it")),
+            F.when(is_not_utf8, f"expected a {self.part} in UTF-8, found other bytes"),
         )
         return F.when(F.col(self.part).isNotNull(), F.coalesce(*reasons))
 

@@ -3,9 +3,8 @@
 Files are read once (list_files.py) into a file of Parquet beside the tables, where all workers of
 Spark see it. It is removed when the list was compared, or else by the next import.
 
-Its rows are then the records that they would be, judged by the rules of all records (those of the
-compaction, holders/spark/decoding.py): each row becomes the value that would be produced, and that
-is decoded. So what is equal here is equal there.
+Its rows become the values that would be produced, and those are decoded as all records are
+(holders/spark/decoding.py). So what is equal here is equal there.
 
 Frames: one row for each row of the list, with `Target.all_columns` (all STRING); of `as_records`
 rows with KEY, `value` (BINARY), the columns of the fields, `reason` (null of a good row) and `row`
