@@ -2,13 +2,10 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import fastavro
@@ -86,26 +83,6 @@ def _trade() -> Any:
     return message_class(files_of(PROTO), "Trade")
 
 
-class _OfProtobuf(BaseHTTPRequestHandler):
-    """A registry whose every schema is PROTO."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps({"schemaType": "PROTOBUF", "schema": PROTO}).encode())
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
-
-
-@contextmanager
-def _registry_of_protobuf() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _OfProtobuf) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
 def _forms(of_avro: str, of_protobuf: str) -> list[Form]:
     avro = {"format": "avro", "key_format": "text", "registry": {"url": of_avro}}
     protobuf = avro | {"format": "protobuf", "registry": {"url": of_protobuf}}
@@ -131,8 +108,10 @@ def _in_form(form: Form, records: Iterator[Record]) -> Iterator[Written]:
 def measure(settings: Settings, size: int, more: int, runs: int) -> None:
     """Measure each form from nothing and after `more` records, in turn; print the table."""
     Ours(settings, "ours-warm-up", "warm-up").warm_up()
-    with demo.schema_registry({"value": SCHEMA}) as of_avro, _registry_of_protobuf() as of_protobuf:
-        forms = [Form("plain JSON", None, json.dumps), *_forms(of_avro, of_protobuf)]
+    documents = {"schema": json.dumps(SCHEMA)}, {"schemaType": "PROTOBUF", "schema": PROTO}
+    of_avro, of_protobuf = (demo.schema_registry({"value": one}) for one in documents)
+    with of_avro as avro, of_protobuf as protobuf:
+        forms = [Form("plain JSON", None, json.dumps), *_forms(avro, protobuf)]
         ours = {form.name: _application(settings, form, size) for form in forms}
         full = [Case(f"{form.name}, from nothing", size) for form in forms]
         increments = [Case(f"{form.name}, {more:,} more", more) for form in forms]

@@ -85,6 +85,7 @@ def produce(settings: Settings, records: Iterable[Record], say: Say = lambda _li
 
 
 SCHEMAS = json.loads(Path(__file__).with_name("demo_schemas.json").read_text())
+DOCUMENTS = {part: {"schema": json.dumps(one)} for part, one in SCHEMAS.items()}
 INPUTS = Path(__file__).with_name("demo_inputs.yml").read_text()
 COLUMNS = ("id", "customer_id", "symbol", "qty", "mic")
 
@@ -103,24 +104,24 @@ def _in_avro(key: str, form: Mapping[str, Any] | None) -> list[bytes]:
 class _Registry(BaseHTTPRequestHandler):
     """What of Confluent's API a run asks."""
 
-    known: Mapping[str, Any]  # schemas, by how a path ends
+    known: Mapping[str, Any]  # documents, by how a path ends
 
     def do_GET(self) -> None:
         """Answer by id, or the newest of a subject."""
-        [schema] = [one for end, one in self.known.items() if self.path.endswith(end)]
+        [document] = [one for end, one in self.known.items() if self.path.endswith(end)]
         self.send_response(HTTPStatus.OK)
         self.end_headers()
-        self.wfile.write(json.dumps({"schema": json.dumps(schema)}).encode())
+        self.wfile.write(json.dumps(document).encode())
 
     def log_message(self, *_: object) -> None:
         """Print nothing."""
 
 
 @contextmanager
-def schema_registry(schemas: Mapping[str, Any] = SCHEMAS) -> Iterator[str]:
-    """Run a registry of {key or value: its schema}, by ids from 1 on; give its URL."""
-    known = {f"/schemas/ids/{number}": one for number, one in enumerate(schemas.values(), 1)}
-    known |= {f"-{part}/versions/latest": one for part, one in schemas.items()}
+def schema_registry(documents: Mapping[str, Any] = DOCUMENTS) -> Iterator[str]:
+    """Run a registry of {key or value: its schema's document}, by ids from 1 on; give its URL."""
+    known = {f"/schemas/ids/{number}": one for number, one in enumerate(documents.values(), 1)}
+    known |= {f"-{part}/versions/latest": one for part, one in documents.items()}
     answers = type("_Answers", (_Registry,), {"known": known})
     with ThreadingHTTPServer((daemons.LOOPBACK, 0), answers) as server:
         Thread(target=server.serve_forever, daemon=True).start()

@@ -8,7 +8,7 @@ its pull request 5397, is in no release), and of an answer to a request for a gr
 
 First, all coordinators have to be ready to answer. One that has just taken over, or has just
 started, leaves its groups out of a list of all groups without a word. So it is asked first for a
-group that nobody has.
+group that nobody has: to that it says that it is not ready.
 """
 
 import itertools

@@ -3,7 +3,7 @@
 A claim is a versioned text that names its holder: a folder with an object for each version, named
 by its number, of which the newest counts. The next one is put under a name that must not be there
 yet (`If-None-Match: *`), so of several who have read the same version one writes the next: a
-compare-and-set from the one condition that all stores keep to.
+compare-and-set from the one condition that all stores keep to (`If-Match` let several win).
 
 Its holder writes the next version every few seconds; who finds one that stays the same for the
 length of its lease writes the next one as its own. No clock is compared with another machine's: a

@@ -1,8 +1,7 @@
 """What Spark is given beside itself: jars, our package as a .zip, a store, the class archive.
 
 `make setup`, or `shardpost jars fetch` where a wheel is installed, puts the jars into
-`share/shardpost/jars` of the virtual environment. The .zip is for executors that do not have the
-package (--py-files).
+`share/shardpost/jars` of the virtual environment. The .zip is for executors without the package.
 
 The class archive is for drivers (class-data sharing of the JVM): a short run spends much of its
 time on loading and verifying some 15,000 classes. `make setup` runs a compaction that dumps them
